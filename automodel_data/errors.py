@@ -1,0 +1,70 @@
+"""What goes wrong with data: an error for the user, a skip for a row, and the ledger of what was lost."""
+
+import logging
+from collections.abc import Mapping
+
+log = logging.getLogger(__name__)
+
+_LOGGED_PER_REASON = 3
+_LOGGED_AGAIN_EVERY = 1000
+
+
+class DataError(ValueError):
+    """The data or its configuration cannot feed a run; the message names the culprit and the way out."""
+
+
+class SkipSample(Exception):  # noqa: N818 - a row's way out, not an error of the program
+    """This row cannot be used.
+
+    Args:
+        reason: Short stable name under which the loss is counted, e.g. ``"undecodable image"``.
+        detail: What exactly was wrong, for the log.
+    """
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+        self.detail = detail
+
+
+class DropLedger:
+    """Counts lost samples by dataset and reason, and logs the first few of each with file and row."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, dict[str, int]] = {}
+
+    def drop(self, dataset: str, reason: str, where: str = "", detail: str = "", count: int = 1) -> None:
+        """Count ``count`` samples of ``dataset`` as lost; ``where`` names the file and row."""
+        reasons = self._counts.setdefault(dataset, {})
+        reasons[reason] = seen = reasons.get(reason, 0) + count
+        if seen <= _LOGGED_PER_REASON or seen % _LOGGED_AGAIN_EVERY == 0:
+            note = " (further ones are counted, not logged)" if seen == _LOGGED_PER_REASON else ""
+            log.warning("%s: lost a sample, %s [%d so far] %s %s%s", dataset, reason, seen, where, detail, note)
+
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Return ``{dataset: {reason: samples lost}}``, a copy."""
+        return {dataset: dict(reasons) for dataset, reasons in self._counts.items()}
+
+    def total(self) -> int:
+        """Return how many samples were lost in all."""
+        return sum(sum(reasons.values()) for reasons in self._counts.values())
+
+    def state_dict(self) -> dict[str, dict[str, int]]:
+        """Return the counts as plain values."""
+        return self.counts
+
+    def load_state_dict(self, state: Mapping[str, Mapping[str, int]]) -> None:
+        """Replace the counts by saved ones."""
+        self._counts = {dataset: dict(reasons) for dataset, reasons in state.items()}
+
+
+def merge_counts(*tables: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    """Add up tables of ``{dataset: {reason: count}}``, e.g. those of several workers."""
+    merged: dict[str, dict[str, int]] = {}
+    for table in tables:
+        for dataset, reasons in table.items():
+            into = merged.setdefault(dataset, {})
+            for reason, count in reasons.items():
+                into[reason] = into.get(reason, 0) + count
+    return merged
