@@ -13,6 +13,7 @@ from recipes.demo_data.config import DemoDataConfig
 from recipes.demo_data.scenes import GROUND_RGB, Ground, Scene, paint
 
 EXIF_ORIENTATION = 0x0112
+CLEAR = {"quality": 90, "subsampling": 0}  # full colour resolution: small shapes keep their colour and outline
 TURN_RIGHT = 6  # EXIF: the stored picture is to be turned right before it is shown
 
 
@@ -46,7 +47,8 @@ class Studio:
     def photograph(self, rng: Random, scene: Scene, size: tuple[int, int]) -> ImageFile:
         """Paint a scene and encode it; the encoding is drawn."""
         if self._config.grain:
-            return encode(self._roughen(rng, paint(scene, *size, oversampling=2)), Encoding.JPEG)
+            photo = self._roughen(rng, paint(scene, *size, oversampling=2))
+            return ImageFile(data=_saved(photo, "JPEG", quality=90), suffix=".jpg")
         return encode(paint(scene, *size), self._draw_encoding(rng, scene))
 
     def _draw_encoding(self, rng: Random, scene: Scene) -> Encoding:
@@ -78,7 +80,7 @@ def encode(image: Image.Image, encoding: Encoding) -> ImageFile:
     """Encode an RGB picture; decoded, oriented and composited on white it looks the same again."""
     match encoding:
         case Encoding.JPEG:
-            return ImageFile(data=_saved(image, "JPEG", quality=90), suffix=".jpg")
+            return ImageFile(data=_saved(image, "JPEG", **CLEAR), suffix=".jpg")
         case Encoding.PNG:
             return ImageFile(data=_saved(image, "PNG"), suffix=".png")
         case Encoding.PALETTE_PNG:
@@ -89,7 +91,7 @@ def encode(image: Image.Image, encoding: Encoding) -> ImageFile:
             exif = Image.Exif()
             exif[EXIF_ORIENTATION] = TURN_RIGHT
             turned_left = image.transpose(Image.Transpose.ROTATE_90)
-            return ImageFile(data=_saved(turned_left, "JPEG", quality=90, exif=exif), suffix=".jpg")
+            return ImageFile(data=_saved(turned_left, "JPEG", exif=exif, **CLEAR), suffix=".jpg")
 
 
 def _without_white(image: Image.Image) -> Image.Image:
