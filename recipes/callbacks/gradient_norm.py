@@ -1,0 +1,15 @@
+"""The norm of the gradient before clipping."""
+
+from dataclasses import dataclass
+
+from recipes.callbacks.base import Callback
+from recipes.trainer import Trainer
+
+
+@dataclass(kw_only=True, slots=True)
+class GradientNorm(Callback):
+    """Measure ``train/gradient_norm`` of the last step."""
+
+    def measure(self, trainer: Trainer) -> dict[str, float]:
+        """Return the norm over all parameters and ranks."""
+        return {"train/gradient_norm": trainer.report.gradient_norm.item()}

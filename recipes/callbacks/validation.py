@@ -1,0 +1,57 @@
+"""Losses on held-out batches: the same batches with the same noise every time, so that values compare."""
+
+import itertools
+import logging
+from dataclasses import dataclass
+
+import torch
+
+from recipes.callbacks.base import Callback
+from recipes.metrics import Means
+from recipes.mistakes import ConfigError
+from recipes.trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True, slots=True)
+class Validation(Callback):
+    """Log ``val/...`` before the first step, every ``every_steps`` and after the last one.
+
+    Args:
+        batches: How many held-out batches each rank takes.
+        seed: Decides the noise in them.
+    """
+
+    every_steps: int = 100
+    batches: int = 8
+    seed: int = 0
+
+    def start(self, trainer: Trainer) -> None:
+        """Measure where the model starts from."""
+        if trainer.heldout is None:
+            raise ConfigError(
+                "callbacks.validation needs held-out rows: set validation.data, or callbacks.validation=null"
+            )
+        if trainer.step == 0:
+            self._validate(trainer)
+
+    def after_step(self, trainer: Trainer) -> None:
+        """Measure when it is time."""
+        if trainer.step % self.every_steps == 0 or trainer.step == trainer.config.max_steps:
+            self._validate(trainer)
+
+    @torch.no_grad()
+    def _validate(self, trainer: Trainer) -> None:
+        means, world = Means(), trainer.world
+        trainer.model.eval()
+        for index, batch in enumerate(itertools.islice(trainer.heldout(), self.batches)):
+            terms = trainer.losses(batch, self.seed, index * world.size + world.rank)
+            trainer.count(means, "val", batch, terms)
+        trainer.model.train()
+        metrics = means.reduce(world)
+        weighted = zip(trainer.task.weights, trainer.task.terms, strict=True)
+        metrics["val/loss"] = sum(weight * metrics.get(f"val/{term}", 0.0) for weight, term in weighted)
+        losses = ", ".join(f"{name} {value:.4f}" for name, value in sorted(metrics.items()) if name.count("/") == 1)
+        log.info("step %d: held-out %s", trainer.step, losses)
+        trainer.log(metrics)

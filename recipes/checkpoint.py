@@ -1,0 +1,226 @@
+"""Checkpoints: all that a run needs to go on exactly where it was, published whole or not at all.
+
+checkpoints/.step-00000200/            being written: weights by torch.distributed.checkpoint, one JSON per rank
+checkpoints/step-00000200/complete.json   renamed once all ranks are done; lists every file with its size
+"""
+
+import json
+import logging
+import os
+import platform
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+from recipes.generators import generator_state, restore_generators
+from recipes.mistakes import ConfigError
+
+if TYPE_CHECKING:
+    from recipes.trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+_MARKER = "complete.json"
+_AUTO = "auto"
+_LIBRARIES = ("torch", "numpy", "transformers", "diffusers")
+_MAY_CHANGE = ("resume", "output_dir", "logger", "callbacks", "checkpoint", "launch")
+
+
+@dataclass(kw_only=True, slots=True)
+class CheckpointConfig:
+    """When checkpoints are written and how many stay.
+
+    Args:
+        every_steps: Steps between two checkpoints; None for one at the end only.
+        keep: How many of the newest stay.
+        best: A metric, as it is logged, whose lowest value's checkpoint stays too.
+        at_end: Write one after the last step.
+    """
+
+    every_steps: int | None = None
+    keep: int = 2
+    best: str | None = None
+    at_end: bool = True
+
+    def check(self) -> None:
+        """Refuse intervals and counts that mean nothing."""
+        if self.every_steps is not None and self.every_steps < 1:
+            raise ConfigError(f"checkpoint.every_steps ({self.every_steps}) must be at least 1, or null")
+        if self.keep < 1:
+            raise ConfigError(f"checkpoint.keep ({self.keep}) must be at least 1")
+
+
+class Checkpoints:
+    """The checkpoints of one run.
+
+    Args:
+        resolved: The run's config as plain values, kept in every checkpoint.
+    """
+
+    def __init__(self, config: CheckpointConfig, directory: Path, resolved: Mapping[str, Any]) -> None:
+        self._config = config
+        self._directory = directory / "checkpoints"
+        self.resolved = resolved
+        self._saved_step: int | None = None
+
+    def save_if_due(self, trainer: "Trainer") -> None:
+        """Save where ``every_steps`` says so."""
+        every = self._config.every_steps
+        if every is not None and trainer.step % every == 0:
+            self.save(trainer)
+
+    def save_last(self, trainer: "Trainer") -> None:
+        """Save the end of the run, or where it was asked to stop, unless that step is safe already."""
+        wanted = self._config.at_end or trainer.stopping
+        if wanted and self._saved_step != trainer.step:
+            self.save(trainer)
+
+    def save(self, trainer: "Trainer") -> None:
+        """Write a checkpoint under a temporary name and publish it by one rename; every rank must call it."""
+        world, final = trainer.world, self._directory / f"step-{trainer.step:08d}"
+        writing = self._directory / f".{final.name}"
+        if world.leads:
+            shutil.rmtree(writing, ignore_errors=True)
+            writing.mkdir(parents=True)
+        world.barrier()
+        dcp.save(_tensors(trainer), checkpoint_id=writing)
+        _write_json(writing / _rank_file(world.rank), _rank_state(trainer))
+        world.barrier()
+        if world.leads:
+            _write_json(writing / "run.json", self._run_record(trainer))
+            _publish(writing, final)
+            self._prune(trainer)
+        world.barrier()
+        self._saved_step = trainer.step
+        log.info("saved %s", final)
+
+    def restore(self, trainer: "Trainer", resume: str) -> None:
+        """Load the checkpoint that ``resume`` names; ``auto`` starts from nothing where there is none yet."""
+        path = trainer.world.share(self._choose(resume) if trainer.world.leads else None)
+        if path is None:
+            log.info("resume=auto: no complete checkpoint yet, starting from step 0")
+            return
+        record = json.loads((path / "run.json").read_text())
+        _check_ranks(path, record["world_size"], trainer.world.size)
+        _warn_of_changes(self.resolved, record)
+        tensors = _tensors(trainer)
+        try:
+            dcp.load(tensors, checkpoint_id=path)
+        except (ValueError, RuntimeError) as error:
+            raise ConfigError(f"resume ({path}): does not fit this model: {_first_line(error)}") from error
+        set_state_dict(
+            trainer.bare, trainer.optimizer, model_state_dict=tensors["model"], optim_state_dict=tensors["optimizer"]
+        )
+        if trainer.ema is not None:
+            trainer.ema.load_state_dict(tensors["ema"])
+        trainer.schedule.load_state_dict(record["schedule"])
+        trainer.step = record["step"]
+        rank_state = json.loads((path / _rank_file(trainer.world.rank)).read_text())
+        trainer.loader.load_state_dict(rank_state["loader"])
+        restore_generators(rank_state["generators"])
+        log.info("resumed at step %d from %s", trainer.step, path)
+
+    def _choose(self, resume: str) -> Path | None:
+        if resume == _AUTO:
+            return newest([self._directory]) or newest(self._directory.parent.parent.glob("*/checkpoints"))
+        path = Path(resume)
+        if not is_complete(path):
+            raise ConfigError(f"resume ({path}): not a complete checkpoint; name a step-... folder, or use resume=auto")
+        return path
+
+    def _run_record(self, trainer: "Trainer") -> dict[str, Any]:
+        return {
+            "step": trainer.step,
+            "world_size": trainer.world.size,
+            "schedule": trainer.schedule.state_dict(),
+            "metrics": trainer.latest,
+            "config": self.resolved,
+            "versions": {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}},
+        }
+
+    def _prune(self, trainer: "Trainer") -> None:
+        """Remove all but the newest ``keep``, and the best where one is asked for; the marker goes first."""
+        found = sorted(path for path in self._directory.glob("step-*") if is_complete(path))
+        kept = set(found[-self._config.keep :])
+        if self._config.best is not None:
+            kept.add(min(found, key=lambda path: _metric(path, self._config.best)))
+        for path in found:
+            if path not in kept:
+                (path / _MARKER).unlink()
+                shutil.rmtree(path)
+
+
+def newest(directories: Iterable[Path]) -> Path | None:
+    """Return the complete checkpoint that was published last in any of ``directories``; None where there is none."""
+    found = [path for directory in directories for path in directory.glob("step-*") if is_complete(path)]
+    return max(found, key=lambda path: ((path / _MARKER).stat().st_mtime_ns, path.name), default=None)
+
+
+def is_complete(path: Path) -> bool:
+    """Tell whether ``path`` was published, and nothing in it was cut short since."""
+    marker = path / _MARKER
+    if not marker.is_file():
+        return False
+    sizes = json.loads(marker.read_text())
+    return all((path / name).is_file() and (path / name).stat().st_size == size for name, size in sizes.items())
+
+
+def _tensors(trainer: "Trainer") -> dict[str, Any]:
+    model, optimizer = get_state_dict(trainer.bare, trainer.optimizer)
+    ema = {} if trainer.ema is None else {"ema": trainer.ema.state_dict()}
+    return {"model": model, "optimizer": optimizer, **ema}
+
+
+def _rank_state(trainer: "Trainer") -> dict[str, Any]:
+    return {"loader": trainer.loader.state_dict(), "generators": generator_state()}
+
+
+def _publish(writing: Path, final: Path) -> None:
+    _write_json(writing / _MARKER, {path.name: path.stat().st_size for path in sorted(writing.iterdir())})
+    shutil.rmtree(final, ignore_errors=True)
+    writing.rename(final)
+    _sync(final.parent)
+
+
+def _write_json(path: Path, value: object) -> None:
+    with path.open("w") as file:
+        json.dump(value, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    os.fsync(handle)
+    os.close(handle)
+
+
+def _rank_file(rank: int) -> str:
+    return f"rank-{rank:05d}.json"
+
+
+def _metric(path: Path, name: str) -> float:
+    return json.loads((path / "run.json").read_text())["metrics"].get(name, float("inf"))
+
+
+def _check_ranks(path: Path, then: int, now: int) -> None:
+    if then != now:
+        raise ConfigError(
+            f"resume ({path}): written by {then} ranks, this run has {now}; start it with {then}, or begin anew"
+        )
+
+
+def _warn_of_changes(now: Mapping[str, Any], record: Mapping[str, Any]) -> None:
+    changed = [key for key in now if key not in _MAY_CHANGE and now[key] != record["config"].get(key)]
+    if changed:
+        log.warning("resume: the config differs from the checkpoint's in %s", ", ".join(changed))
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

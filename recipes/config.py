@@ -1,0 +1,149 @@
+"""The typed run config: composed by Hydra, checked as a whole, then built; no DictConfig goes past this file.
+
+    conf/*.yaml + overrides --compose--> DictConfig --> plain values --check keys--> RunConfig --check rules-->
+
+Nodes typed ``Any`` are open-ended: a ``_target_`` names what they build, and its signature is their schema.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+from recipes import nodes
+from recipes.mistakes import ConfigError
+
+
+@dataclass(kw_only=True, slots=True)
+class TrainConfig:
+    """How long and how a model is trained, whatever it is."""
+
+    max_steps: int = 1000
+    accumulation_steps: int = 1  # micro-batches per optimizer step, on each rank
+    clip_gradient_norm: float | None = 1.0
+    ema_decay: float | None = None
+    precision: str = "auto"  # float32, bfloat16, or auto: bfloat16 autocast on GPUs
+    log_every_steps: int = 1
+    seed: int = 42
+
+
+@dataclass(kw_only=True, slots=True)
+class PackingConfig:
+    """Token budgets of one pack; the data nodes point here."""
+
+    expected_num_tokens: int = MISSING
+    max_num_tokens_per_sample: int = MISSING
+    max_num_tokens: int = MISSING
+    prefer_buffer_before: int = MISSING
+    max_buffer_size: int = MISSING
+
+
+@dataclass(kw_only=True, slots=True)
+class ImagesConfig:
+    """How large images are, and the position tables that must hold them; the data nodes point here."""
+
+    generate: dict[str, int] = field(default_factory=dict)
+    understand: dict[str, int] = field(default_factory=dict)
+    frames: dict[str, int] = field(default_factory=dict)
+    max_latent_size: int = MISSING
+    max_num_patch_per_side: int = MISSING
+
+
+@dataclass(kw_only=True, slots=True)
+class SourcesConfig:
+    """Where the rows lie; the only machine-specific part."""
+
+    root: str | None = None
+    tokenizer: str | None = None
+    train: dict[str, Any] = field(default_factory=dict)
+    heldout: dict[str, Any] = field(default_factory=dict)
+    num_used_data: dict[str, Any] = field(default_factory=dict)
+    train_pairs: str | None = None
+    heldout_pairs: str | None = None
+    prepare: Any = None  # called before the first use, e.g. to make the demo data
+
+
+@dataclass(kw_only=True, slots=True)
+class ValidationConfig:
+    """What of ``data`` is different for the held-out rows: an overlay in the file, the merged whole once loaded."""
+
+    data: Any = None
+
+
+@dataclass(kw_only=True, slots=True)
+class LaunchConfig:
+    """How plain ``python`` starts the ranks; torchrun's own options win under torchrun."""
+
+    nproc_per_node: int | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class RunConfig:
+    """Everything one run is made from."""
+
+    name: str = "run"
+    output_dir: str = "outputs"
+    resume: str | None = None  # auto: the newest complete checkpoint of this name; or the path of a checkpoint
+    objective: str | None = None  # the metric whose last value a sweep sees
+    train: TrainConfig = field(default_factory=TrainConfig)
+    packing: PackingConfig = field(default_factory=PackingConfig)
+    images: ImagesConfig = field(default_factory=ImagesConfig)
+    sources: SourcesConfig = field(default_factory=SourcesConfig)
+    data: Any = MISSING
+    validation: ValidationConfig = field(default_factory=ValidationConfig)
+    model: Any = MISSING
+    task: Any = MISSING
+    optimizer: Any = MISSING
+    lr_schedule: Any = MISSING
+    distributed: Any = MISSING
+    checkpoint: Any = MISSING
+    logger: dict[str, Any] = field(default_factory=dict)
+    callbacks: dict[str, Any] = field(default_factory=dict)
+    launch: LaunchConfig = field(default_factory=LaunchConfig)
+
+
+def register() -> None:
+    """Make the run config the schema that ``conf/train.yaml`` is composed against."""
+    ConfigStore.instance().store("schema", RunConfig)
+
+
+def load(composed: DictConfig) -> tuple[RunConfig, dict[str, Any]]:
+    """Return the built run config and the plain values it came from.
+
+    Raises:
+        ConfigError: For keys that nothing reads, wrong types and broken rules, before any file or device is touched.
+    """
+    plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    overlay = plain["validation"].get("data")
+    if overlay is not None:
+        plain["validation"]["data"] = nodes.overlaid(plain["data"], overlay)
+    nodes.check(plain, kind=RunConfig)
+    config = nodes.build(plain, RunConfig)
+    check(config)
+    return config, plain
+
+
+def check(config: RunConfig) -> None:
+    """Refuse settings that contradict each other."""
+    train = config.train
+    for name in ("max_steps", "accumulation_steps", "log_every_steps"):
+        _require(getattr(train, name) >= 1, f"train.{name} ({getattr(train, name)}) must be at least 1")
+    known = ("auto", "float32", "bfloat16")
+    _require(train.precision in known, f"train.precision ({train.precision}) must be one of {', '.join(known)}")
+    clip, decay = train.clip_gradient_norm, train.ema_decay
+    _require(clip is None or clip > 0, f"train.clip_gradient_norm ({clip}) must be positive, or null for no clipping")
+    _require(decay is None or 0 < decay < 1, f"train.ema_decay ({decay}) must lie between 0 and 1, or be null for none")
+    config.lr_schedule.check(train.max_steps)
+    config.checkpoint.check()
+    config.task.check(config)
+    wants_validation = str(config.objective).startswith("val/")
+    _require(
+        not wants_validation or config.validation.data is not None,
+        f"objective ({config.objective}) needs held-out rows: set validation.data, or choose objective=null",
+    )
+
+
+def _require(holds: bool, line: str) -> None:
+    if not holds:
+        raise ConfigError(line)

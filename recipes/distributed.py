@@ -1,0 +1,140 @@
+"""The ranks of a run: start, stop, add up, wrap the model. One process is a world of size one, by the same code."""
+
+import datetime
+import os
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from recipes.mistakes import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class World:
+    """This rank among the others, and the device it computes on."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def leads(self) -> bool:
+        """Tell whether this is rank 0, which alone writes what all share."""
+        return self.rank == 0
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        """Add up ``values`` over the ranks, in place; every rank must call it."""
+        dist.all_reduce(values)
+        return values
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return every rank's ``value``, in the order of ranks, on every rank."""
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def share(self, value: Any) -> Any:
+        """Return rank 0's ``value`` on every rank."""
+        values = [value]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+        self.gather(None)
+
+
+def start(timeout_minutes: float) -> World:
+    """Join the other ranks (gloo for CPU tensors, nccl for GPU tensors) and choose this rank's device."""
+    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    if not dist.is_initialized():  # the jobs of a sweep under torchrun share one group: made anew it hangs at job two
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+            timeout=datetime.timedelta(minutes=timeout_minutes),
+            **({} if "RANK" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}),
+        )
+    return World(rank=rank, size=size, device=device)
+
+
+def stop() -> None:
+    """Leave the other ranks; once, at the end of the process, which may abort otherwise."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+@dataclass(kw_only=True, slots=True)
+class Ddp:
+    """Every rank holds the whole model; gradients are averaged while they are computed."""
+
+    timeout_minutes: float = 10.0
+    bucket_mib: float = 25.0
+
+    def wrap(self, model: nn.Module, world: World, precision: torch.dtype) -> nn.Module:
+        """Return ``model`` with its gradients tied to those of the other ranks; autocast sees to ``precision``."""
+        del precision
+        return DistributedDataParallel(
+            model.to(world.device),
+            bucket_cap_mb=self.bucket_mib,
+            gradient_as_bucket_view=True,
+            broadcast_buffers=False,
+        )
+
+    def synchronised(self, model: nn.Module, last: bool) -> AbstractContextManager[None]:
+        """Exchange gradients only in the ``last`` micro-batch of a step."""
+        return nullcontext() if last else model.no_sync()
+
+
+@dataclass(kw_only=True, slots=True)
+class Fsdp2:
+    """Parameters, gradients and optimizer state are sharded; one unit per decoder layer, the rest is the root's.
+
+    Method: PyTorch FSDP2 (``fully_shard``).
+
+    Args:
+        layers: Module lists whose members are units; names that a model does not have are passed over.
+        activation_checkpointing: Compute each layer again in the backward pass instead of keeping its activations.
+        reshard_after_forward: Give the gathered weights of a layer back between forward and backward.
+    """
+
+    timeout_minutes: float = 10.0
+    layers: list[str] = field(
+        default_factory=lambda: ["language_model.model.layers", "transformer_blocks", "single_transformer_blocks"]
+    )
+    activation_checkpointing: bool = True
+    reshard_after_forward: bool = True
+
+    def wrap(self, model: nn.Module, world: World, precision: torch.dtype) -> nn.Module:
+        """Shard ``model`` over the ranks; layers compute in ``precision``, gradients are reduced in float32.
+
+        Raises:
+            ConfigError: When the model has none of the named module lists.
+        """
+        model = model.to(world.device)
+        mesh = dist.init_device_mesh(world.device.type, (world.size,))
+        policy = MixedPrecisionPolicy(param_dtype=precision, reduce_dtype=torch.float32)
+        options = {"mesh": mesh, "mp_policy": policy, "reshard_after_forward": self.reshard_after_forward}
+        found = [m for name, m in model.named_modules() if name in self.layers]
+        if not found:
+            raise ConfigError(f"distributed.layers ({self.layers}): the model has none of these; name its layer lists")
+        for layers in found:
+            for index, layer in enumerate(layers):
+                if self.activation_checkpointing:
+                    layers[index] = layer = checkpoint_wrapper(layer)
+                fully_shard(layer, **options)
+        return fully_shard(model, **options)
+
+    def synchronised(self, model: FSDPModule, last: bool) -> AbstractContextManager[None]:
+        """Reduce gradients only in the ``last`` micro-batch of a step."""
+        model.set_requires_gradient_sync(last)
+        return nullcontext()

@@ -1,0 +1,116 @@
+"""One training run from its config to its last metric: join the ranks, make the parts, train."""
+
+import functools
+import logging
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from recipes import distributed
+from recipes.checkpoint import Checkpoints
+from recipes.config import RunConfig
+from recipes.distributed import World
+from recipes.ema import Ema
+from recipes.generators import seed_all
+from recipes.mistakes import ConfigError
+from recipes.optim import build_optimizer
+from recipes.tasks.base import Loader, Task
+from recipes.trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """One run: its config, the same as plain values for the record, and its directory."""
+
+    config: RunConfig
+    resolved: Mapping[str, Any]
+    directory: Path
+
+
+def run(job: Job) -> float | None:
+    """Train as ``job`` says on this rank, together with all others; return the value of its objective.
+
+    Raises:
+        ConfigError, DataError: The configuration or the data cannot feed a run; before the model is built, if possible.
+        SystemExit: The run was asked to stop and is saved; the code is 128 plus the signal.
+    """
+    world = distributed.start(job.config.distributed.timeout_minutes)
+    log.info("%s on %d rank(s), %s; everything goes to %s", job.config.name, world.size, world.device, job.directory)
+    if job.config.sources.prepare is not None:
+        job.config.sources.prepare()
+    trainer = build_trainer(job, world)
+    if job.config.resume is not None:
+        trainer.checkpoints.restore(trainer, job.config.resume)
+    with stopped_by_signals(trainer) as received:
+        metrics = trainer.fit()
+    if trainer.stopping:
+        raise SystemExit(128 + max(world.gather(max(received, default=0))))
+    return None if job.config.objective is None else metrics.get(job.config.objective)
+
+
+def build_trainer(job: Job, world: World) -> Trainer:
+    """Make every part of a run; the data first, so that its faults show before the model costs time."""
+    config = job.config
+    task = config.task.build(world.device)
+    loader = _loader(task, config.data, world, config.train.seed)
+    seed_all(config.train.seed)  # the same weights on every rank
+    bare = config.model.build()
+    seed_all(config.train.seed + 1 + world.rank)
+    precision = _precision(config.train.precision, world.device)
+    model = config.distributed.wrap(bare, world, precision)
+    optimizer = build_optimizer(config.optimizer, bare)
+    heldout = config.validation.data
+    return Trainer(
+        config=config.train,
+        directory=job.directory,
+        world=world,
+        task=task,
+        loader=loader,
+        heldout=None if heldout is None else functools.partial(_loader, task, heldout, world, config.train.seed),
+        bare=bare,
+        model=model,
+        strategy=config.distributed,
+        precision=precision,
+        optimizer=optimizer,
+        schedule=config.lr_schedule.build(optimizer, config.train.max_steps),
+        ema=None if config.train.ema_decay is None else Ema(bare, config.train.ema_decay),
+        checkpoints=Checkpoints(config.checkpoint, job.directory, job.resolved),
+        callbacks=[*config.logger.values(), *config.callbacks.values()],
+    )
+
+
+@contextmanager
+def stopped_by_signals(trainer: Trainer) -> Iterator[list[int]]:
+    """Make SIGTERM and SIGINT ask ``trainer`` to save and leave; yield the list of signals that came."""
+    received: list[int] = []
+
+    def ask(number: int, frame: object) -> None:
+        received.append(number)
+        trainer.stop_requested = True
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _loader(task: Task, data: Any, world: World, seed: int) -> Loader:
+    try:
+        return task.loader(data, world, seed)
+    except ValueError as error:  # the data's own checks of its knobs; they name the key
+        raise ConfigError(str(error)) from error
+
+
+def _precision(name: str, device: torch.device) -> torch.dtype:
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    return getattr(torch, name)

@@ -1,0 +1,56 @@
+"""From a command line to ranks that agree: one run directory, one log file per rank, one line per mistake."""
+
+import datetime
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import torch.distributed as dist
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
+
+from recipes import config, distributed
+from recipes.mistakes import told_in_one_line
+
+_STAMP_KEY = "run_stamp"
+
+
+def main(job: Callable[[], None]) -> None:
+    """Run the Hydra application ``job`` on this rank; a user's mistake ends it with one line and exit code 2."""
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra must hand errors on: they are explained in one place
+    config.register()
+    register_resolvers()
+    with told_in_one_line():
+        job()
+    distributed.stop()
+
+
+def register_resolvers() -> None:
+    """Teach the configuration what only a rank knows; must happen before Hydra composes."""
+    rank = int(os.environ.get("RANK", "0"))
+    stamp = agreed_stamp()
+    OmegaConf.register_new_resolver("run_stamp", lambda: stamp, replace=True)
+    OmegaConf.register_new_resolver("rank", lambda: rank, replace=True)
+    OmegaConf.register_new_resolver("by_rank", lambda first, others: others if rank else first, replace=True)
+
+
+def agreed_stamp() -> str:
+    """Return the time of start, the same on all ranks and after an elastic restart.
+
+    The ranks meet in torchrun's own store, before any process group exists: the first to come sets it, all read it.
+    """
+    stamp = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    if not started_by_torchrun():
+        return stamp
+    store, _, _ = next(dist.rendezvous("env://"))
+    return store.compare_set(_STAMP_KEY, "", stamp).decode()
+
+
+def started_by_torchrun() -> bool:
+    """Tell whether this process is one of torchrun's ranks."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def run_directory() -> Path:
+    """Return the directory that Hydra chose for this run, from within a job."""
+    return Path(HydraConfig.get().runtime.output_dir)

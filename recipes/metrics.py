@@ -1,0 +1,30 @@
+"""Means that are exact over ranks and steps: sums and counts are added up, one place divides."""
+
+from collections import defaultdict
+
+import torch
+
+from recipes.distributed import World
+
+
+class Means:
+    """Sums and counts by name since the last ``reduce``."""
+
+    def __init__(self) -> None:
+        self._totals: dict[str, list[torch.Tensor | float]] = defaultdict(lambda: [0.0, 0.0])
+
+    def add(self, name: str, total: torch.Tensor | float, count: torch.Tensor | float) -> None:
+        """Add ``count`` values that sum to ``total``; tensors stay where they are, so nothing waits for a GPU."""
+        entry = self._totals[name]
+        entry[0], entry[1] = entry[0] + total, entry[1] + count
+
+    def reduce(self, world: World) -> dict[str, float]:
+        """Return the mean of every name that any rank has seen, over all ranks, and start again from nothing."""
+        mine = {name: (float(total), float(count)) for name, (total, count) in self._totals.items()}
+        self._totals.clear()
+        sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        for theirs in world.gather(mine):
+            for name, (total, count) in theirs.items():
+                sums[name][0] += total
+                sums[name][1] += count
+        return {name: total / count for name, (total, count) in sums.items() if count}

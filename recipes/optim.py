@@ -1,0 +1,61 @@
+"""What changes the weights: parameter groups for any torch optimizer, and the learning rate over the steps."""
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from recipes.mistakes import ConfigError
+
+
+def build_optimizer(make: Callable[..., Optimizer], model: nn.Module) -> Optimizer:
+    """Call ``make`` with two groups: matrices, and whatever has at most one dimension, which never decays."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups = [
+        {"params": [parameter for parameter in trained if parameter.ndim > 1]},
+        {"params": [parameter for parameter in trained if parameter.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return make([group for group in groups if group["params"]])
+
+
+@dataclass(kw_only=True, slots=True)
+class LrScheduleConfig:
+    """Warm up linearly, then stay (``constant``) or fall to ``final_fraction`` (``linear``, ``cosine``)."""
+
+    shape: str = "constant"
+    warmup_steps: int = 0
+    final_fraction: float = 0.0
+
+    def check(self, max_steps: int) -> None:
+        """Refuse a shape that does not exist and a warm-up that never ends."""
+        if self.shape not in _SHAPES:
+            raise ConfigError(f"lr_schedule.shape ({self.shape}) must be one of {', '.join(_SHAPES)}")
+        if not 0 <= self.warmup_steps <= max_steps:
+            raise ConfigError(
+                f"lr_schedule.warmup_steps ({self.warmup_steps}) must lie between 0 and train.max_steps ({max_steps})"
+            )
+        if not 0 <= self.final_fraction <= 1:
+            raise ConfigError(f"lr_schedule.final_fraction ({self.final_fraction}) must lie between 0 and 1")
+
+    def factor(self, step: int, max_steps: int) -> float:
+        """Return what the base learning rate is multiplied with in ``step``, which counts from 0."""
+        if step < self.warmup_steps:
+            return (step + 1) / self.warmup_steps
+        done = min(1.0, (step - self.warmup_steps) / max(1, max_steps - self.warmup_steps))
+        return self.final_fraction + (1 - self.final_fraction) * _SHAPES[self.shape](done)
+
+    def build(self, optimizer: Optimizer, max_steps: int) -> LambdaLR:
+        """Return the schedule as torch knows it; step it after every optimizer step."""
+        return LambdaLR(optimizer, functools.partial(self.factor, max_steps=max_steps))
+
+
+_SHAPES: dict[str, Any] = {
+    "constant": lambda done: 1.0,
+    "linear": lambda done: 1.0 - done,
+    "cosine": lambda done: 0.5 * (1 + math.cos(math.pi * done)),
+}

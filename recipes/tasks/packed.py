@@ -1,0 +1,141 @@
+"""Packed batches of text, ViT patches and latents: next-token cross-entropy and flow matching in one pass (BAGEL)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import nn
+from transformers import AutoTokenizer
+
+from automodel_data.multimodal.utils import add_special_tokens
+from recipes.distributed import World
+from recipes.mistakes import ConfigError
+from recipes.models.bagel.inputs import PackedInputs
+from recipes.models.vae import encode_latents
+from recipes.tasks.base import BatchSize, Loader, LossTerms, require_build_arguments
+
+if TYPE_CHECKING:
+    from automodel_data.multimodal.collate_fns import SimpleCustomBatch
+    from recipes.config import RunConfig
+
+
+@dataclass(kw_only=True, slots=True)
+class PackedTaskConfig:
+    """How the two losses of a pack are weighed, and what turns its texts and images into numbers.
+
+    Args:
+        tokenizer: Folder that ``AutoTokenizer.from_pretrained`` loads.
+        vae: Makes the frozen VAE, with the interface of diffusers' ``AutoencoderKL``.
+        max_num_tokens: What a full pack would hold, for the fill.
+        weigh_tokens: Weigh each label as its sample asks for (``ce_loss_weights``) instead of all alike.
+    """
+
+    tokenizer: str
+    vae: Callable[[], nn.Module]
+    max_num_tokens: int | None = None
+    ce_weight: float = 1.0
+    mse_weight: float = 1.0
+    weigh_tokens: bool = False
+
+    def check(self, config: "RunConfig") -> None:
+        """Refuse data that does not come in packs."""
+        require_build_arguments(config.data, "packed", ("tokenizer", "special_tokens", "rank", "world_size"))
+        if self.ce_weight < 0 or self.mse_weight < 0:
+            raise ConfigError(f"task.ce_weight ({self.ce_weight}) and task.mse_weight ({self.mse_weight}) must be >= 0")
+
+    def build(self, device: torch.device) -> "PackedTask":
+        """Load the tokenizer and the VAE; the VAE stays frozen on ``device``."""
+        return PackedTask(self, self.vae().to(device).eval().requires_grad_(False))
+
+
+class PackedTask:
+    """Cross-entropy ``ce`` per labelled token and squared velocity error ``mse`` per noised latent token."""
+
+    terms = ("ce", "mse")
+
+    def __init__(self, config: PackedTaskConfig, vae: nn.Module) -> None:
+        self.weights = (config.ce_weight, config.mse_weight)
+        self._tokenizer, self._special_tokens, _ = add_special_tokens(AutoTokenizer.from_pretrained(config.tokenizer))
+        self._weigh_tokens = config.weigh_tokens
+        self._capacity = config.max_num_tokens
+        self._vae = vae
+
+    def loader(self, data: Any, world: World, seed: int) -> Loader:
+        """Return this rank's packs, one a batch."""
+        return data.build(
+            tokenizer=self._tokenizer,
+            special_tokens=self._special_tokens,
+            rank=world.rank,
+            world_size=world.size,
+            batch_size=1,
+            global_seed=seed,
+        ).dataloader
+
+    def counts(self, batch: "SimpleCustomBatch") -> torch.Tensor:
+        """Return the labels (or their summed weights) and the noised latent tokens of a pack."""
+        present = batch.to_dict().keys()
+        labels = self._label_weights(batch).double().sum() if "ce_loss_indexes" in present else 0.0
+        noised = len(batch.mse_loss_indexes) if "mse_loss_indexes" in present else 0.0
+        return torch.tensor([float(labels), float(noised)], dtype=torch.float64)
+
+    def size(self, batch: "SimpleCustomBatch") -> BatchSize:
+        """Return samples and tokens of a pack."""
+        return BatchSize(samples=len(batch.batch_data_indexes), tokens=batch.sequence_length, capacity=self._capacity)
+
+    def samples(self, batch: "SimpleCustomBatch") -> list[Any]:
+        """Return which rows a pack was made of."""
+        return batch.batch_data_indexes
+
+    def to(self, batch: "SimpleCustomBatch", device: torch.device) -> "SimpleCustomBatch":
+        """Return a pack on ``device``."""
+        return batch if device.type == "cpu" else batch.cuda(device, non_blocking=True)
+
+    def losses(self, model: nn.Module, batch: "SimpleCustomBatch", generator: torch.Generator) -> LossTerms:
+        """Encode the images, run the model and sum both losses; a latent token's error is the mean of its values'."""
+        present = batch.to_dict().keys()
+        latents = encode_latents(self._vae, batch.padded_images, generator) if "padded_images" in present else None
+        output = model(PackedInputs.from_batch(batch, latents), generator=generator)
+        none = torch.empty(0, dtype=torch.long, device=output.ce.device)
+        ce = TokenLosses(output.ce, none.float(), none)
+        if "ce_loss_indexes" in present:
+            ce = TokenLosses(output.ce, self._label_weights(batch), batch.ce_loss_indexes)
+        errors = output.mse.mean(-1)
+        mse_rows = batch.mse_loss_indexes if "mse_loss_indexes" in present else none
+        mse = TokenLosses(errors, torch.ones_like(errors, requires_grad=False), mse_rows)
+        names = [origin["dataset_name"] for origin in batch.batch_data_indexes]
+        return LossTerms(
+            sums=torch.stack([ce.total(), mse.total()]), groups=by_group(names, batch.sample_lens, (ce, mse))
+        )
+
+    def _label_weights(self, batch: "SimpleCustomBatch") -> torch.Tensor:
+        return batch.ce_loss_weights if self._weigh_tokens else torch.ones_like(batch.ce_loss_weights)
+
+
+class TokenLosses(NamedTuple):
+    """One term's losses [N], the weight of each, and the row of the pack it belongs to (int64)."""
+
+    values: torch.Tensor
+    weights: torch.Tensor
+    rows: torch.Tensor
+
+    def total(self) -> torch.Tensor:
+        """Return the weighted sum, with its gradient."""
+        return (self.values * self.weights).sum()
+
+
+def by_group(names: Sequence[str], sample_lens: Sequence[int], terms: Sequence[TokenLosses]) -> dict[str, torch.Tensor]:
+    """Return ``[terms, 2]``, sum and count, for every dataset in ``names``, which names each sample's.
+
+    A row belongs to the sample that covers it: samples lie end to end, ``sample_lens`` long.
+    """
+    device = terms[0].values.device
+    groups = sorted(set(names))
+    group_of_sample = torch.tensor([groups.index(name) for name in names], device=device)
+    ends = torch.tensor(sample_lens, device=device).cumsum(0)
+    table = torch.zeros(len(groups), len(terms), 2, device=device)
+    for index, term in enumerate(terms):
+        group = group_of_sample[torch.searchsorted(ends, term.rows, right=True)]
+        table[:, index, 0].index_add_(0, group, (term.values * term.weights).detach().float())
+        table[:, index, 1].index_add_(0, group, term.weights.float())
+    return dict(zip(groups, table, strict=True))

@@ -1,0 +1,22 @@
+"""Train: ``python scripts/train.py recipe=bagel``, or ``torchrun --nproc-per-node 2 scripts/train.py recipe=bagel``."""
+
+import hydra
+from omegaconf import DictConfig
+from torch.distributed.elastic.multiprocessing.errors import record
+
+from recipes import config, launch
+from recipes.job import Job, run
+from recipes.mistakes import told_in_one_line
+
+
+@hydra.main(version_base="1.3", config_path="../conf", config_name="train")
+@record
+def train(composed: DictConfig) -> float | None:
+    """Run the job that Hydra composed; torchrun reports what a rank raises."""
+    with told_in_one_line():
+        settings, resolved = config.load(composed)
+        return run(Job(config=settings, resolved=resolved, directory=launch.run_directory()))
+
+
+if __name__ == "__main__":
+    launch.main(train)
