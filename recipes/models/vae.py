@@ -1,0 +1,163 @@
+"""The frozen VAE: from disk in diffusers' or in the published BAGEL layout, or a fixed one that needs no download.
+
+Every VAE here has the interface of diffusers' ``AutoencoderKL``: ``encode(x).latent_dist.sample(generator)``,
+``decode(z).sample`` and ``config.{latent_channels, scaling_factor, shift_factor}``. Images are [B, 3, H, W] in [-1, 1].
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from recipes.mistakes import ConfigError
+
+if TYPE_CHECKING:
+    from diffusers import AutoencoderKL
+
+_BLOCK = 8
+_LUMA_SCALES = (8.0, 0.6, 0.25, 0.13)
+_CHROMA_SCALES = (1.8, 0.3)
+
+
+@torch.no_grad()
+def encode_latents(vae: nn.Module, images: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Encode images to scaled latents [B, C, H / 8, W / 8]; ``generator`` draws the sample from the posterior."""
+    latents = vae.encode(images).latent_dist.sample(generator)
+    return (latents - vae.config.shift_factor) * vae.config.scaling_factor
+
+
+@torch.no_grad()
+def decode_latents(vae: nn.Module, latents: Tensor) -> Tensor:
+    """Undo ``encode_latents``, within what the VAE keeps."""
+    return vae.decode(latents / vae.config.scaling_factor + vae.config.shift_factor).sample
+
+
+def load_autoencoder_kl(path: str | Path) -> "AutoencoderKL":
+    """Load a VAE from a diffusers folder, or from BAGEL's ``ae.safetensors`` or the folder that holds it.
+
+    Raises:
+        ConfigError: There is neither; or the file cannot be read or is of another layout.
+    """
+    from diffusers import AutoencoderKL  # seconds to import, and most runs do without
+
+    path = Path(path)
+    if (path / "config.json").exists() and not (path / "ae.safetensors").exists():
+        return AutoencoderKL.from_pretrained(path)
+    file = path / "ae.safetensors" if path.is_dir() else path
+    try:
+        tensors = load_file(file)
+    except (FileNotFoundError, SafetensorError) as error:
+        raise ConfigError(
+            f"no VAE in {path} ({error}): name a diffusers folder with config.json, or a published ae.safetensors"
+        ) from error
+    return _from_flux_layout(file, tensors)
+
+
+def _from_flux_layout(file: Path, tensors: dict[str, Tensor]) -> "AutoencoderKL":
+    """Convert the published layout; all sizes follow from the tensors, the scale and shift are those of FLUX."""
+    from diffusers import AutoencoderKL
+    from diffusers.loaders.single_file_utils import convert_ldm_vae_checkpoint
+
+    last_convolutions = [key for key in tensors if re.fullmatch(r"encoder\.down\.\d+\.block\.\d+\.conv2\.weight", key)]
+    if not last_convolutions:
+        raise ConfigError(f"{file} has no encoder.down.*: it is no VAE in the layout of a published ae.safetensors")
+    widths = [len(tensors[key]) for key in sorted(last_convolutions) if ".block.0." in key]
+    vae = AutoencoderKL(
+        down_block_types=("DownEncoderBlock2D",) * len(widths),
+        up_block_types=("UpDecoderBlock2D",) * len(widths),
+        block_out_channels=tuple(widths),
+        layers_per_block=len(last_convolutions) // len(widths),
+        latent_channels=tensors["decoder.conv_in.weight"].shape[1],
+        use_quant_conv=False,
+        use_post_quant_conv=False,
+        scaling_factor=0.3611,
+        shift_factor=0.1159,
+    )
+    try:
+        vae.load_state_dict(convert_ldm_vae_checkpoint(tensors, vae.config))
+    except RuntimeError as error:
+        raise ConfigError(f"{file}: {error}") from error
+    return vae
+
+
+@dataclass(frozen=True, slots=True)
+class DctConfig:
+    """The facts that users of a VAE read."""
+
+    latent_channels: int = 16
+    scaling_factor: float = 1.0
+    shift_factor: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """A posterior without spread."""
+
+    latents: Tensor
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        """Return the latents; nothing is drawn."""
+        return self.latents
+
+    def mode(self) -> Tensor:
+        """Return the latents."""
+        return self.latents
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """What ``encode`` returns."""
+
+    latent_dist: Exact
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What ``decode`` returns."""
+
+    sample: Tensor
+
+
+class DctVae(nn.Module):
+    """A VAE without weights: the lowest frequencies of an 8 x 8 cosine transform, as JPEG keeps them.
+
+    16 channels: 10 of brightness and 3 of each of two colour axes, an orthonormal basis that decodes by its own
+    transpose. Pictures of shapes come back at about 35 dB. Scaled so that each channel has about unit variance.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = DctConfig()
+        basis, scales = _dct_basis()
+        self.register_buffer("basis", basis, persistent=False)
+        self.register_buffer("scales", scales, persistent=False)
+
+    def encode(self, images: Tensor) -> Encoded:
+        """Transform [B, 3, H, W], both divisible by 8, to [B, 16, H / 8, W / 8]."""
+        return Encoded(Exact(F.conv2d(images, self.basis, stride=_BLOCK) / self.scales))
+
+    def decode(self, latents: Tensor) -> Decoded:
+        """Transform back."""
+        return Decoded(F.conv_transpose2d(latents * self.scales, self.basis, stride=_BLOCK))
+
+
+def _dct_basis() -> tuple[Tensor, Tensor]:
+    """Return orthonormal kernels [16, 3, 8, 8] and the usual spread of each coefficient [16, 1, 1]."""
+    frequency, place = torch.arange(_BLOCK)[:, None], torch.arange(_BLOCK)[None, :]
+    waves = torch.cos(math.pi * frequency * (2 * place + 1) / (2 * _BLOCK)) * math.sqrt(2 / _BLOCK)
+    waves[0] /= math.sqrt(2)
+    axes = F.normalize(torch.tensor([[1.0, 1, 1], [1, 0, -1], [1, -2, 1]]), dim=1)  # grey, red-blue, green-purple
+    kernels, scales = [], []
+    for axis, by_order in zip(axes, (_LUMA_SCALES, _CHROMA_SCALES, _CHROMA_SCALES), strict=True):
+        for order, scale in enumerate(by_order):
+            for row in range(order + 1):
+                kernels.append(torch.einsum("c,y,x->cyx", axis, waves[row], waves[order - row]))
+                scales.append(scale)
+    return torch.stack(kernels), torch.tensor(scales)[:, None, None]
