@@ -32,11 +32,14 @@ class DropLedger:
 
     def __init__(self) -> None:
         self._counts: dict[str, dict[str, int]] = {}
+        self._first: dict[tuple[str, str], list[str]] = {}
 
     def drop(self, dataset: str, reason: str, where: str = "", detail: str = "", count: int = 1) -> None:
         """Count ``count`` samples of ``dataset`` as lost; ``where`` names the file and row."""
         reasons = self._counts.setdefault(dataset, {})
         reasons[reason] = seen = reasons.get(reason, 0) + count
+        if len(first := self._first.setdefault((dataset, reason), [])) < _LOGGED_PER_REASON:
+            first.append(f"{where} {detail}".strip())
         if seen <= _LOGGED_PER_REASON or seen % _LOGGED_AGAIN_EVERY == 0:
             note = " (further ones are counted, not logged)" if seen == _LOGGED_PER_REASON else ""
             log.warning("%s: lost a sample, %s [%d so far] %s %s%s", dataset, reason, seen, where, detail, note)
@@ -45,6 +48,15 @@ class DropLedger:
     def counts(self) -> dict[str, dict[str, int]]:
         """Return ``{dataset: {reason: samples lost}}``, a copy."""
         return {dataset: dict(reasons) for dataset, reasons in self._counts.items()}
+
+    def describe(self, dataset: str) -> str:
+        """Return the commonest reasons of one dataset's losses with their first offenders, as one line."""
+        reasons = sorted(self._counts.get(dataset, {}).items(), key=lambda item: -item[1])
+        if not reasons:
+            return "no row was lost, there were none"
+        parts = [f"{count} x {reason} (first: {'; '.join(self._first.get((dataset, reason), ['?']))})"
+                 for reason, count in reasons[:_LOGGED_PER_REASON]]  # fmt: skip
+        return "lost: " + ", ".join(parts)
 
     def total(self) -> int:
         """Return how many samples were lost in all."""

@@ -1,0 +1,209 @@
+"""Rows of texts and images in any order, from parquet row groups: the base to write new datasets on."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from PIL import Image
+
+from automodel_data.errors import DataError, SkipSample
+from automodel_data.images import DecodedImage, ImageSource
+from automodel_data.multimodal.distributed_iterable import DistributedIterableDataset, Position
+from automodel_data.multimodal.parquet_utils import (
+    ParquetRow,
+    count_row_groups,
+    get_parquet_data_paths,
+    read_parquet_row,
+    read_row_group,
+)
+from automodel_data.multimodal.plan import ClipPosition, PlannedImage, Sample, TextItem, VaeItem, VitItem
+from automodel_data.multimodal.transforms import ImageTransform
+
+_MERGE_PROBABILITY = 0.5
+_LONGEST_EDIT = 3  # steps
+
+
+class InterleavedBaseIterableDataset(DistributedIterableDataset):
+    """Builds a sample item by item: texts, images for either side, clips."""
+
+    transform: ImageTransform
+    vit_transform: ImageTransform
+    tokenizer: Any
+
+    def _init_data(self) -> Sample:
+        """Return an empty sample."""
+        return Sample()
+
+    def _add_text(self, data: Sample, text: str, need_loss: bool, enable_cfg: bool = True) -> Sample:
+        """Append a text; with ``need_loss`` it is predicted."""
+        data.add(TextItem(ids=self.tokenizer.encode(text), loss=need_loss, enable_cfg=enable_cfg))
+        return data
+
+    def _add_image(
+        self,
+        data: Sample,
+        image: ImageSource | Image.Image,
+        need_loss: bool,
+        need_vae: bool,
+        need_vit: bool,
+        enable_cfg: bool = True,
+    ) -> Sample:
+        """Append an image: to be predicted, as a clean latent, for the understanding tower, in that order."""
+        source = as_source(image)
+        if need_loss:
+            data.add(VaeItem(picture=PlannedImage.of(source, self.transform), loss=True, enable_cfg=False))
+        if need_vae:
+            data.add(VaeItem(picture=PlannedImage.of(source, self.transform), loss=False, enable_cfg=enable_cfg))
+        if need_vit:
+            data.add(VitItem(picture=PlannedImage.of(source, self.vit_transform), enable_cfg=enable_cfg))
+        return data
+
+    def _add_video(
+        self,
+        data: Sample,
+        frames: Sequence[ImageSource | Image.Image],
+        frame_indexes: Sequence[int],
+        need_loss: bool,
+        need_vae: bool,
+        enable_cfg: bool = True,
+    ) -> Sample:
+        """Append a clip as one split, to be predicted, then as clean latents; ``frame_indexes`` count source frames."""
+        sources = [as_source(frame) for frame in frames]
+        for loss in [True] * need_loss + [False] * need_vae:
+            for number, source in enumerate(sources):
+                last = number == len(sources) - 1
+                delta = None if last else frame_indexes[number + 1] - frame_indexes[number]
+                position = ClipPosition(starts=number == 0, ends=last, frame_delta=delta)
+                picture = PlannedImage.of(source, self.transform)
+                data.add(VaeItem(picture=picture, loss=loss, enable_cfg=enable_cfg and not loss, clip=position))
+        return data
+
+
+def as_source(image: ImageSource | Image.Image) -> ImageSource:
+    """Take an image that may be decoded already."""
+    return DecodedImage(image) if isinstance(image, Image.Image) else image
+
+
+class ParquetStandardIterableDataset(DistributedIterableDataset):
+    """Row groups of parquet files as paths; a subclass turns a row into a sample in ``parse_row``.
+
+    Args:
+        transform: For images of the generation side.
+        vit_transform: For images of the understanding tower.
+        data_dir_list: Directories of parquet files.
+        num_used_data: Files to use of each directory.
+        parquet_info: ``{path: {"num_row_groups": n}}``; files it does not know are left out. Where it is None or empty
+            the files' footers are read.
+        data_status: Positions to resume behind, one for each worker.
+    """
+
+    def __init__(
+        self,
+        dataset_name: str,
+        transform: ImageTransform,
+        tokenizer: Any,
+        vit_transform: ImageTransform,
+        data_dir_list: Sequence[str],
+        num_used_data: Sequence[int],
+        parquet_info: Mapping[str, Mapping[str, int]] | None,
+        local_rank: int = 0,
+        world_size: int = 1,
+        num_workers: int = 8,
+        data_status: Sequence[Position | None] | None = None,
+    ) -> None:
+        super().__init__(dataset_name, local_rank, world_size, num_workers)
+        self.transform = transform
+        self.vit_transform = vit_transform
+        self.tokenizer = tokenizer
+        self.set_data_status(data_status)
+        self.data_paths = self.get_data_paths(data_dir_list, num_used_data, parquet_info)
+        self.set_epoch()
+
+    def get_data_paths(
+        self,
+        data_dir_list: Sequence[str],
+        num_used_data: Sequence[int],
+        parquet_info: Mapping[str, Mapping[str, int]] | None,
+    ) -> list[tuple[str, int]]:
+        """List ``(file, row group)`` for every row group of every file."""
+        files = get_parquet_data_paths(data_dir_list, num_used_data)
+        if parquet_info:
+            groups = {path: info["num_row_groups"] for path, info in parquet_info.items()}
+        else:
+            groups = count_row_groups(files)
+        paths = [(path, group) for path in files if path in groups for group in range(groups[path])]
+        if not paths:
+            raise DataError(
+                f"{self.dataset_name}: none of {len(files)} parquet files has a readable row group"
+                + (f"; parquet_info knows {next(iter(groups), 'no file')!r}, not {files[0]!r}" if parquet_info else "")
+            )
+        return paths
+
+    def read(self, paths: Any, after: Position | None) -> Iterator[tuple[Position, ParquetRow]]:
+        first, start = (0, 0) if after is None else _pair(after, step=1)
+        for number in range(first, len(paths)):
+            path, group = paths[number]
+            for row, values in read_row_group(path, group, start if number == first else 0, self.lose_rows):
+                yield [number, row], values
+
+    def read_row(self, paths: Any, position: Position) -> ParquetRow:
+        number, row = _pair(position)
+        path, group = paths[number]
+        return read_parquet_row(path, group, row)
+
+    def where(self, position: Position, paths: Any) -> str:
+        number, row = _pair(position)
+        path, group = paths[number]
+        return f"{path}, row group {group}, row {row}"
+
+    def parse(self, row: ParquetRow, position: Position, paths: Any) -> Sample:
+        sample = self.parse_row(row)
+        if not sample:
+            raise SkipSample("unusable row", "parse_row returned nothing")
+        return sample
+
+    @abstractmethod
+    def parse_row(self, row: Mapping[str, Any]) -> Sample:
+        """Turn a row into a sample; raise ``SkipSample(reason)`` where it cannot be used."""
+
+
+def _pair(position: Position, step: int = 0) -> tuple[int, int]:
+    assert isinstance(position, list)
+    number, row = position
+    return number, row + step
+
+
+class UnifiedEditIterableDataset(InterleavedBaseIterableDataset, ParquetStandardIterableDataset):
+    """Chains of edits: some steps of the chain, from a start image to an end image (BAGEL's ``unified_edit``)."""
+
+    def parse_row(self, row: Mapping[str, Any]) -> Sample:
+        """Draw a stretch of the chain, at most three steps; several instructions may be merged into one text."""
+        images, instructions = row["image_list"], row["instruction_list"]
+        if len(images) < 2 or len(instructions) != len(images) - 1:
+            raise SkipSample("broken edit chain", f"{len(images)} images and {len(instructions)} instructions")
+        start = self.rng.choose(len(images) - 1)
+        longest = min(start + _LONGEST_EDIT, len(images))
+        end = start + 1 + self.rng.choose(longest - start - 1)
+
+        data = self._init_data()
+        self._add(data, images, start, need_loss=False, need_vae=True, need_vit=True)
+        if end - start > 1 and self.rng.uniform() < _MERGE_PROBABILITY:
+            if end == len(images) - 1:
+                end -= 1
+            merged = "".join(self._phrasing(instructions[step]) + ". " for step in range(start, end)).rstrip()
+            self._add_text(data, merged, need_loss=False)
+            return self._add(data, images, end, need_loss=True, need_vae=False, need_vit=False)
+        for step in range(start, end):
+            self._add_text(data, self._phrasing(instructions[step]), need_loss=False)
+            condition = step + 1 < end
+            self._add(data, images, step + 1, need_loss=True, need_vae=condition, need_vit=condition)
+        return data
+
+    def _phrasing(self, phrasings: Sequence[str]) -> str:
+        if not phrasings:
+            raise SkipSample("missing instruction")
+        return phrasings[self.rng.choose(len(phrasings))]
+
+    def _add(self, data: Sample, images: Sequence[bytes], number: int, **needs: bool) -> Sample:
+        source = self.images.open(images[number], f"image {number} of the chain")
+        return self._add_image(data, source, **needs)

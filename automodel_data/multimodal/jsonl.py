@@ -1,0 +1,129 @@
+"""JSONL files by line, memory-mapped: an index of offsets instead of the lines themselves."""
+
+import mmap
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+
+from automodel_data.errors import DataError
+from automodel_data.storage import read_bytes
+
+_SORT_PREFIX = 64  # bytes; lines that agree so far are compared whole
+
+
+class JsonlFile:
+    """The lines of one file, as bytes, read where they lie.
+
+    Raises:
+        DataError: the file is missing or empty.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._open()
+        newlines = np.flatnonzero(np.frombuffer(self._bytes, dtype=np.uint8) == ord("\n")) + 1
+        ends = newlines if len(newlines) and newlines[-1] == len(self._bytes) else np.append(newlines, len(self._bytes))
+        self._offsets = np.concatenate([[0], ends]).astype(np.int64)
+
+    def _open(self) -> None:
+        self._bytes: mmap.mmap | bytes
+        try:
+            if "://" in self.path:
+                self._bytes = read_bytes(self.path)
+            else:
+                with Path(self.path).open("rb") as file:
+                    self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
+            raise DataError(f"cannot read the JSONL file {self.path!r}: {error}") from error
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def line(self, number: int) -> bytes:
+        """Return a line without its end."""
+        return self._bytes[self._offsets[number] : self._offsets[number + 1]].rstrip(b"\r\n")
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"path": self.path, "_offsets": self._offsets}
+
+    def __setstate__(self, state: dict) -> None:
+        self.path, self._offsets = state["path"], state["_offsets"]
+        self._open()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class JsonlLines(Sequence[tuple[str, str]]):
+    """A selection of lines, in some order, as ``(line, image directory)``; a slice shares the files.
+
+    ``entries`` is int64 [N, 2]: the file's number, and the line's number in it.
+    """
+
+    files: tuple[JsonlFile, ...]
+    image_dirs: tuple[str, ...]
+    entries: np.ndarray
+
+    @classmethod
+    def take(
+        cls,
+        paths: Sequence[str],
+        image_dirs: Sequence[str],
+        counts: Sequence[int | None],
+        shuffle_seed: int | None,
+    ) -> "JsonlLines":
+        """Take the first ``counts[i]`` lines of each file (None: all), of its shuffled lines where a seed is given."""
+        files = tuple(JsonlFile(path) for path in paths)
+        parts = []
+        for number, (file, count) in enumerate(zip(files, counts, strict=True)):
+            order = list(range(len(file)))
+            if shuffle_seed is not None:
+                random.Random(shuffle_seed).shuffle(order)
+            parts.append([(number, line) for line in order[:count]])
+        entries = np.array([entry for part in parts for entry in part], dtype=np.int64).reshape(-1, 2)
+        return cls(files, tuple(image_dirs), entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[str, str]: ...
+    @overload
+    def __getitem__(self, index: slice) -> "JsonlLines": ...
+    def __getitem__(self, index: int | slice) -> "tuple[str, str] | JsonlLines":
+        if isinstance(index, slice):
+            return JsonlLines(self.files, self.image_dirs, self.entries[index])
+        file, _ = self.entries[index]
+        return self._line(index).decode("utf-8", errors="replace"), self.image_dirs[file]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return (self[index] for index in range(len(self)))
+
+    def where(self, index: int) -> str:
+        """Name a line's file and number."""
+        file, line = self.entries[index]
+        return f"{self.files[file].path}:{line + 1}"
+
+    def reordered(self, order: Sequence[int]) -> "JsonlLines":
+        """Return the same lines in another order."""
+        return JsonlLines(self.files, self.image_dirs, self.entries[np.asarray(order, dtype=np.int64)])
+
+    def sorted_order(self) -> list[int]:
+        """Return the indexes that sort by line, then image directory, without holding all lines at once."""
+
+        def prefix(index: int) -> bytes:
+            return self._line(index)[:_SORT_PREFIX]
+
+        order: list[int] = []
+        for _, run in groupby(sorted(range(len(self)), key=prefix), key=prefix):
+            alike = list(run)
+            order += sorted(alike, key=lambda i: (self._line(i), self.image_dirs[self.entries[i, 0]])) \
+                if len(alike) > 1 else alike  # fmt: skip
+        return order
+
+    def _line(self, index: int) -> bytes:
+        file, line = self.entries[index]
+        return self.files[file].line(line)

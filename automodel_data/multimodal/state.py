@@ -1,0 +1,105 @@
+"""Resume state: names of rows and the decisions made for them, as plain values that JSON can hold."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from automodel_data.errors import DataError
+from automodel_data.multimodal.distributed_iterable import Position
+from automodel_data.multimodal.plan import Sample
+from automodel_data.randomness import Draw
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BufferedSample:
+    """A sample set aside: its group, its row, and the decisions drawn when it was parsed."""
+
+    group: str
+    position: Position
+    draws: Sequence[Draw]
+
+    @classmethod
+    def of(cls, sample: Sample) -> "BufferedSample":
+        """Name a sample."""
+        assert sample.index is not None
+        return cls(group=sample.index.dataset_name, position=sample.index.position, draws=sample.draws)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StreamState:
+    """Where one worker's stream stands behind a pack."""
+
+    yielded: int
+    randomness: Mapping[str, Any]
+    groups: Mapping[str, Mapping[str, Any]]
+    buffer: Sequence[BufferedSample]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "StreamState":
+        """Read plain values."""
+        return cls(**{**values, "buffer": [BufferedSample(**sample) for sample in values["buffer"]]})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoaderState:
+    """Where all workers of a rank stand behind the last pack handed out."""
+
+    rank: int
+    world_size: int
+    num_workers: int
+    batches: int
+    workers: Sequence[Mapping[str, Any] | None]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "LoaderState":
+        """Read plain values."""
+        return cls(**values)
+
+    @classmethod
+    def start(cls, rank: int, world_size: int, num_workers: int) -> "LoaderState":
+        """Return the state before the first batch."""
+        return cls(
+            rank=rank, world_size=world_size, num_workers=num_workers, batches=0, workers=[None] * max(1, num_workers)
+        )
+
+    @property
+    def next_worker(self) -> int:
+        """The worker whose pack is handed out next."""
+        return self.batches % len(self.workers)
+
+    def after(self, stream: Mapping[str, Any]) -> "LoaderState":
+        """Return the state behind one more batch, that of the next worker."""
+        workers = list(self.workers)
+        workers[self.next_worker] = stream
+        return LoaderState(
+            rank=self.rank,
+            world_size=self.world_size,
+            num_workers=self.num_workers,
+            batches=self.batches + 1,
+            workers=workers,
+        )
+
+    def check(self, rank: int, world_size: int, num_workers: int) -> None:
+        """Refuse to resume elsewhere.
+
+        Raises:
+            DataError: rank, world size or worker count is another one.
+        """
+        for name, saved, now in (
+            ("world_size", self.world_size, world_size),
+            ("rank", self.rank, rank),
+            ("num_workers", self.num_workers, num_workers),
+        ):
+            if saved != now:
+                raise DataError(
+                    f"the data state was saved with {name} {saved}, this run has {now}: every worker reads its own "
+                    "share of the paths, so resume with the same numbers"
+                )

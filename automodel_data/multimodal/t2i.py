@@ -1,0 +1,100 @@
+"""Images with captions, from parquet files."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from automodel_data.errors import SkipSample
+from automodel_data.multimodal.distributed_iterable import DistributedIterableDataset, Position
+from automodel_data.multimodal.parquet_utils import (
+    UNREADABLE,
+    ParquetRow,
+    get_parquet_data_paths,
+    open_parquet,
+    read_parquet_row,
+    read_row_group,
+)
+from automodel_data.multimodal.plan import PlannedImage, Sample, TextItem, VaeItem
+from automodel_data.multimodal.transforms import ImageTransform
+
+
+class T2IIterableDataset(DistributedIterableDataset):
+    """Images with captions from parquet files; the image is learnt (BAGEL's ``t2i_pretrain``).
+
+    Args:
+        transform: For the images.
+        data_dir_list: Directories of parquet files with the columns ``image`` (bytes) and ``captions`` (a JSON object).
+        num_used_data: Files to use of each directory.
+        data_status: Positions to resume behind, one for each worker.
+    """
+
+    def __init__(
+        self,
+        dataset_name: str,
+        transform: ImageTransform,
+        tokenizer: Any,
+        data_dir_list: Sequence[str],
+        num_used_data: Sequence[int],
+        local_rank: int = 0,
+        world_size: int = 1,
+        num_workers: int = 8,
+        data_status: Sequence[Position | None] | None = None,
+    ) -> None:
+        super().__init__(dataset_name, local_rank, world_size, num_workers)
+        self.transform = transform
+        self.tokenizer = tokenizer
+        self.set_data_status(data_status)
+        self.data_paths = self.get_data_paths(data_dir_list, num_used_data)
+        self.set_epoch()
+
+    def get_data_paths(self, data_dir_list: Sequence[str], num_used_data: Sequence[int]) -> list[str]:
+        """List the parquet files."""
+        return get_parquet_data_paths(data_dir_list, num_used_data)
+
+    def read(self, paths: Any, after: Position | None) -> Iterator[tuple[Position, ParquetRow]]:
+        first, first_group, first_row = (0, 0, 0) if after is None else _triple(after, step=1)
+        for number in range(first, len(paths)):
+            begin, start = (first_group, first_row) if number == first else (0, 0)
+            for group in range(begin, self._num_row_groups(paths[number])):
+                for row, values in read_row_group(paths[number], group, start, self.lose_rows):
+                    yield [number, group, row], values
+                start = 0
+
+    def _num_row_groups(self, path: str) -> int:
+        try:
+            with open_parquet(path) as file:
+                return file.num_row_groups
+        except UNREADABLE as error:
+            self.lose_rows("unreadable parquet file", path, str(error), 1)
+            return 0
+
+    def read_row(self, paths: Any, position: Position) -> ParquetRow:
+        number, group, row = _triple(position)
+        return read_parquet_row(paths[number], group, row)
+
+    def where(self, position: Position, paths: Any) -> str:
+        number, group, row = _triple(position)
+        return f"{paths[number]}, row group {group}, row {row}"
+
+    def parse(self, row: ParquetRow, position: Position, paths: Any) -> Sample:
+        source = self.images.open(row["image"] or b"", "its image")
+        sample = Sample()
+        sample.add(TextItem(ids=self.tokenizer.encode(self._caption(row["captions"])), loss=False, enable_cfg=True))
+        sample.add(VaeItem(picture=PlannedImage.of(source, self.transform), loss=True, enable_cfg=False))
+        return sample
+
+    def _caption(self, encoded: str) -> str:
+        try:
+            captions = json.loads(encoded)
+        except (TypeError, ValueError) as error:
+            raise SkipSample("broken captions", f"captions is {encoded!r:.60}, not a JSON object") from error
+        if not isinstance(captions, dict):
+            raise SkipSample("broken captions", f"captions is {encoded!r:.60}, not a JSON object")
+        texts = list(captions.values())
+        return texts[self.rng.choose(len(texts))] if texts else " "
+
+
+def _triple(position: Position, step: int = 0) -> tuple[int, int, int]:
+    assert isinstance(position, list)
+    number, group, row = position
+    return number, group, row + step
