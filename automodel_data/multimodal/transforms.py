@@ -16,7 +16,7 @@ class MaxLongEdgeMinShortEdgeResize(nn.Module):
         min_size: Shortest edge, in pixels; it yields to ``max_size``.
         stride: Edges become multiples of this, in pixels.
         max_pixels: Largest area, in pixels, shared by the images of a row.
-        interpolation: Filter, bicubic by default.
+        interpolation: Filter; bicubic where None.
         antialias: Whether to filter when shrinking.
     """
 
@@ -26,7 +26,7 @@ class MaxLongEdgeMinShortEdgeResize(nn.Module):
         min_size: int,
         stride: int,
         max_pixels: int,
-        interpolation: InterpolationMode = InterpolationMode.BICUBIC,
+        interpolation: InterpolationMode | None = None,
         antialias: bool = True,
     ) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class MaxLongEdgeMinShortEdgeResize(nn.Module):
         self.min_size = min_size
         self.stride = stride
         self.max_pixels = max_pixels
-        self.interpolation = interpolation
+        self.interpolation = InterpolationMode.BICUBIC if interpolation is None else interpolation
         self.antialias = antialias
 
     def _make_divisible(self, value: int, stride: int) -> int:

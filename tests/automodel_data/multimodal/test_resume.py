@@ -89,5 +89,5 @@ def test_a_state_from_other_groups_is_refused_with_their_names(build_golden: Cal
     list(islice(loader, 1))
     other = build_golden("mix_flex", 0).dataloader
     other.load_state_dict(loader.state_dict())
-    with pytest.raises(DataError, match="t2i_pretrain.*unified_edit"):
+    with pytest.raises(DataError, match=r"t2i_pretrain.*unified_edit"):
         next(iter(other))
