@@ -9,7 +9,7 @@ from recipes.demo_data.config import DemoDataConfig
 from recipes.demo_data.edits import draw_chain
 from recipes.demo_data.flaws import Flaw, damage
 from recipes.demo_data.pictures import ImageFile, Studio
-from recipes.demo_data.questions import ABOUT_NONE, Turn, ask, ask_what_changed, ask_which_has_more
+from recipes.demo_data.questions import ABOUT_NONE, SYSTEM_TEXT, Turn, ask, ask_what_changed, ask_which_has_more
 from recipes.demo_data.scenes import Split, draw_scene
 from recipes.demo_data.video import draw_clip, write_frames, write_mp4
 
@@ -17,7 +17,6 @@ MP4_ROW = 20  # the one row with a real video
 FRAMES_EVERY = 40  # one row in so many has a folder of frames,
 FRAMES_ROW = 7  # first this one
 SYSTEM_EVERY = 24
-SYSTEM_TEXT = "You look at pictures of shapes and answer in short sentences."
 
 Row = dict[str, object]
 

@@ -8,6 +8,8 @@ from recipes.demo_data.captions import counted, describe, enumerate_in_words
 from recipes.demo_data.edits import Add, Edit, Move, Recolour, Remove, Resize
 from recipes.demo_data.scenes import Cell, Colour, Kind, Scene
 
+SYSTEM_TEXT = "You look at pictures of shapes and answer in short sentences."
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Turn:

@@ -9,14 +9,16 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from recipes.demo_data.captions import captions
 from recipes.demo_data.edits import draw_edit, phrasings
-from recipes.demo_data.questions import ABOUT_NONE, ABOUT_ONE
+from recipes.demo_data.questions import ABOUT_NONE, ABOUT_ONE, SYSTEM_TEXT
 from recipes.demo_data.scenes import Split, draw_scene
+from recipes.demo_data.video import draw_clip
 
 END_OF_TEXT = "<|endoftext|>"
 
 
 def training_texts(seed: int, scenes: int = 400) -> Iterator[str]:
     """Yield what the demo says about ``scenes`` scenes of the training split."""
+    yield SYSTEM_TEXT
     for turn in ABOUT_NONE:
         yield from (turn.question, turn.answer)
     for number in range(scenes):
@@ -25,8 +27,8 @@ def training_texts(seed: int, scenes: int = 400) -> Iterator[str]:
         yield from captions(scene).values()
         instructions = phrasings(draw_edit(rng, scene))
         yield from (*instructions, ". ".join(instructions))  # a merged edit is several sentences
-        for question in ABOUT_ONE:
-            turn = question(rng, scene)
+        turns = [question(rng, scene) for question in ABOUT_ONE] + draw_clip(rng, Split.TRAIN, edge=2).turns
+        for turn in turns:
             yield from (turn.question, turn.answer)
 
 

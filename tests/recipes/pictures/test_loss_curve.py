@@ -1,0 +1,66 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from automodel_data.errors import DataError
+from recipes.pictures import draw_loss_curve
+from recipes.pictures.loss_curve import Curve, read_curves
+
+
+def metrics(path: Path, *records: dict, tail: str = "") -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records) + tail)
+    return path
+
+
+def is_a_picture(png: Path) -> bool:
+    return np.ptp(np.asarray(Image.open(png).convert("L"))) > 100
+
+
+def test_all_series_are_drawn_side_by_side(tmp_path):
+    records = [
+        {"step": step, "loss": 3 / step, "ce": 2 / step, "mse": 1 / step, "ce/vlm_sft": 2 / step, "val/ce": 2.1 / step}
+        for step in range(1, 60)
+    ]
+    draw_loss_curve(metrics(tmp_path / "all.jsonl", *records), tmp_path / "all.png")
+    draw_loss_curve(
+        metrics(tmp_path / "ce.jsonl", *({"step": r["step"], "ce": r["ce"]} for r in records)), tmp_path / "ce.png"
+    )
+    assert is_a_picture(tmp_path / "all.png")
+    assert Image.open(tmp_path / "all.png").width == 3 * Image.open(tmp_path / "ce.png").width
+
+
+@pytest.mark.parametrize(
+    "record",
+    [{"mse": 1.0}, {"val/ce": 1.0}, {"ce": 0.0}, {"mse": 0.4, "mse/t2i_pretrain": 0.3}, {"loss": float("nan")}],
+)
+def test_one_point_of_any_series_is_enough(record, tmp_path):
+    draw_loss_curve(metrics(tmp_path / "m.jsonl", {"step": 0} | record), tmp_path / "m.png")
+    assert is_a_picture(tmp_path / "m.png")
+
+
+def test_a_series_that_comes_and_goes_keeps_its_own_steps(tmp_path):
+    path = metrics(
+        tmp_path / "m.jsonl", {"step": 1, "ce": 3.0}, {"step": 2, "mse": 1.0}, {"step": 3, "ce": 2.0, "note": "x"}
+    )
+    assert read_curves(path) == {"ce": Curve([1, 3], [3.0, 2.0]), "mse": Curve([2], [1.0])}
+
+
+def test_a_last_line_that_was_cut_short_is_left_out(tmp_path):
+    path = metrics(tmp_path / "m.jsonl", {"step": 1, "ce": 3.0}, tail='{"step": 2, "ce')
+    assert read_curves(path) == {"ce": Curve([1], [3.0])}
+
+
+def test_without_losses_the_error_names_the_file_and_what_was_looked_for(tmp_path):
+    with pytest.raises(DataError, match=r"m\.jsonl has no losses; .* loss, ce, mse"):
+        draw_loss_curve(metrics(tmp_path / "m.jsonl", {"step": 1, "lr": 0.1}), tmp_path / "m.png")
+
+
+def test_smoothing_keeps_a_constant_and_the_first_value_and_calms_noise():
+    noise = np.random.default_rng(0).normal(size=300)
+    assert np.allclose(Curve(list(range(300)), [2.0] * 300).smoothed(), 2.0)
+    smoothed = Curve(list(range(300)), noise.tolist()).smoothed()
+    assert smoothed[0] == pytest.approx(noise[0])
+    assert smoothed[50:].std() < 0.5 * noise.std()
