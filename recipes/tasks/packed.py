@@ -89,7 +89,7 @@ class PackedTask:
 
     def to(self, batch: "SimpleCustomBatch", device: torch.device) -> "SimpleCustomBatch":
         """Return a pack on ``device``."""
-        return batch if device.type == "cpu" else batch.cuda(device, non_blocking=True)
+        return batch if device.type == "cpu" else batch.cuda(device)
 
     def losses(self, model: nn.Module, batch: "SimpleCustomBatch", generator: torch.Generator) -> LossTerms:
         """Encode the images, run the model and sum both losses; a latent token's error is the mean of its values'."""
