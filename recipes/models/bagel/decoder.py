@@ -66,14 +66,15 @@ class Routing:
         rows: Pack row of each row in expert order, int64 [L].
         place: Row in expert order of each pack row, the inverse.
         num_und: How many rows, the first ones, are the understanding expert's.
-        rope: Cosines and sines [L, 1, d], float32, in expert order.
+        positions: Rotary position of each row, int64 [L], in expert order. Each layer makes its tables from them: a
+            sharded layer may have floating-point inputs cast to bfloat16, which is too coarse for angles.
         attention: Joint attention over rows in pack order.
     """
 
     rows: Tensor
     place: Tensor
     num_und: int
-    rope: tuple[Tensor, Tensor]
+    positions: Tensor
     attention: PackedAttention
 
     def apply(self, x: Tensor, und: Callable[[Tensor], Tensor], gen: Callable[[Tensor], Tensor]) -> Tensor:
@@ -157,6 +158,7 @@ class MotAttention(nn.Module):
     def __init__(self, config: LlmConfig, *, freeze_und: bool) -> None:
         super().__init__()
         self.head_dim = config.head_dim
+        self.rope_theta = config.rope_theta
         self.freeze_und = freeze_und
         width, kv_width = config.hidden_size, config.num_key_value_heads * config.head_dim
         for expert in ("", "_moe_gen"):
@@ -179,7 +181,8 @@ class MotAttention(nn.Module):
             self._heads(self.k_proj, self.k_norm),
             self._heads(self.k_proj_moe_gen, self.k_norm_moe_gen),
         )
-        q, k = rotate(q, routing.rope).to(v.dtype), rotate(k, routing.rope).to(v.dtype)
+        rope = rope_tables(routing.positions, self.head_dim, self.rope_theta)
+        q, k = rotate(q, rope).to(v.dtype), rotate(k, rope).to(v.dtype)
         gathered = routing.attention(*(x[routing.place] for x in (q, k, v)))
         return routing.apply(gathered.flatten(1)[routing.rows], self._und_output, self.o_proj_moe_gen)
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recipes.models.bagel.attention import plan_attention
-from recipes.models.bagel.decoder import LanguageModel, Routing, rope_tables
+from recipes.models.bagel.decoder import LanguageModel, Routing
 from recipes.models.bagel.embeddings import Connector, TimestepEmbedder, sincos_2d
 from recipes.models.bagel.inputs import LabelInputs, LatentInputs, PackedInputs, VitInputs
 from recipes.models.bagel.latents import add_noise, patchify, shift_time
@@ -146,12 +146,11 @@ class Bagel(nn.Module):
         rows = torch.cat([inputs.text.rows, inputs.vit.rows, inputs.latents.rows])
         place = torch.empty_like(rows)
         place[rows] = torch.arange(len(rows), device=rows.device)
-        llm = self.config.llm
         return Routing(
             rows=rows,
             place=place,
             num_und=len(inputs.text.rows) + len(inputs.vit.rows),
-            rope=rope_tables(inputs.positions[rows], llm.head_dim, llm.rope_theta),
+            positions=inputs.positions[rows],
             attention=plan_attention(self.config.attention, inputs.visibility, rows.device),
         )
 

@@ -120,7 +120,7 @@ def answer(
     ids: list[int] = []
     while len(ids) < max_new_tokens:
         so_far = TextItem(ids=ids, loss=True, enable_cfg=False)
-        batch = pack_prompts([Sample(items=[*prompt.items, so_far])], rules, generator.device)
+        batch = pack_prompts([Sample(plan=[*prompt.plan, so_far])], rules, generator.device)
         has_latents = "padded_images" in vars(batch)
         latents = encode_latents(vae, batch.padded_images, generator) if has_latents else None
         token = int(model.next_token_logits(PackedInputs.from_batch(batch, latents)).argmax())
