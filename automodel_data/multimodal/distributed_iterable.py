@@ -4,20 +4,18 @@ import logging
 import random
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
 from automodel_data.errors import DataError, DropLedger, SkipSample
 from automodel_data.images import ImagePolicy
-from automodel_data.multimodal.plan import Sample, SampleIndex
-from automodel_data.placement import Placement
+from automodel_data.multimodal.plan import Position, Sample, SampleIndex, join_position, split_position
+from automodel_data.placement import Placement, Stretch, walk
 from automodel_data.randomness import Draw, Randomness
 
 log = logging.getLogger(__name__)
-
-Position = int | list[int]
-"""Where a row lies, as ``data_indexes`` documents it for its source."""
 
 MAX_LOST_IN_A_ROW = 10_000
 
@@ -25,9 +23,12 @@ MAX_LOST_IN_A_ROW = 10_000
 class DistributedIterableDataset(IterableDataset):
     """A source: an ordered list of paths, shared out over ranks and workers, read row by row without end.
 
-    A subclass lists its paths (``get_data_paths``), reads their rows (``read``, and ``read_row`` for one of them) and
-    parses a row into a sample (``parse``). This class shuffles, shards, counts what is lost, keeps the cursor, and
-    gives up with a ``DataError`` when a whole pass yields nothing.
+    A subclass lists its paths (``get_data_paths``), reads the rows of one (``read_path``, and ``read_row`` for one of
+    them) and parses a row into a sample (``parse``). This class shuffles, shards, counts what is lost, keeps the
+    cursor, and gives up with a ``DataError`` when a whole pass yields nothing.
+
+    A row's place in its path is a list of numbers: none where a path is a row, the row's number in a row group, or the
+    row group's number and the row's.
 
     Args:
         dataset_name: Name in logs, in the ledger and in every sample's index.
@@ -43,12 +44,18 @@ class DistributedIterableDataset(IterableDataset):
         self.num_workers = num_workers
         self.data_paths: Any = []  # a sequence, of the kind that get_data_paths lists
         self.data_paths_per_rank: Any = []
-        self.data_status: Sequence[Position | None] | None = None
-        self.ledger = DropLedger()
+        self.data_status: list[Position | None] | None = None
         self.rng = Randomness(0)
         self.images = ImagePolicy()
-        self.worker_id: int | None = None
+        self.restart(None)
+
+    def restart(self, worker_id: int | None) -> None:
+        """Forget what was read and lost, and read as the worker of that number (None: as torch numbers it)."""
+        self.worker_id = worker_id
         self.cursor: Position | None = None
+        self.passes = 0
+        self.dealt: list[list[Stretch]] = []
+        self.ledger = DropLedger()
         self._kept_in_pass = 0
         self._lost_in_a_row = 0
 
@@ -64,20 +71,20 @@ class DistributedIterableDataset(IterableDataset):
         """List the paths, the units that ranks and workers share."""
 
     @abstractmethod
-    def read(self, paths: Any, after: Position | None) -> Iterator[tuple[Position, Any]]:
-        """Read the rows of ``paths`` once, in order, those behind the position ``after`` only."""
+    def read_path(self, path: Any, after: list[int] | None) -> Iterator[tuple[list[int], Any]]:
+        """Yield ``(place, row)`` for the rows of one path, those behind the place ``after`` only."""
 
     @abstractmethod
-    def read_row(self, paths: Any, position: Position) -> Any:
-        """Read one row again."""
+    def read_row(self, path: Any, place: list[int]) -> Any:
+        """Read one row again; raise ``SkipSample`` when it is not there any more."""
 
     @abstractmethod
-    def parse(self, row: Any, position: Position, paths: Any) -> Sample:
+    def parse(self, row: Any) -> Sample:
         """Turn a row into a sample; raise ``SkipSample`` when it cannot be used."""
 
-    def where(self, position: Position, paths: Any) -> str:
+    def where(self, path_index: int, place: list[int]) -> str:
         """Name a row's file and place, for messages."""
-        return f"row {position}"
+        return f"{self.data_paths[path_index]}, row {place}"
 
     # sharding -----------------------------------------------------------------------------------------------------
 
@@ -90,21 +97,28 @@ class DistributedIterableDataset(IterableDataset):
         order = self.sorted_order()
         random.Random(seed).shuffle(order)
         self.data_paths = self.reordered(order)
-        self.data_paths_per_rank = self._placement().rank_share(self.data_paths)
-        self._check_share("rank", "ranks", self.data_paths, self.world_size)
+        share = self._placement().rank_share(len(self.data_paths))
+        self.data_paths_per_rank = self.reordered(share)
+        self._check_share("rank", "ranks", len(self.data_paths), self.world_size)
         if self.num_workers > 0:
-            self._check_share("worker", "workers on each rank", self.data_paths_per_rank, self.num_workers)
+            self._check_share("worker", "workers on each rank", len(share), self.num_workers)
 
-    def _check_share(self, one: str, many: str, paths: Sequence[Any], parts: int) -> None:
-        share, rest = divmod(len(paths), parts)
+    def _check_share(self, one: str, many: str, paths: int, parts: int) -> None:
+        share, rest = divmod(paths, parts)
         if share == 0:
             raise DataError(
-                f"{self.dataset_name}: {len(paths)} paths cannot be shared by {parts} {many}; every {one} needs at "
-                f"least one: use fewer {many}, raise num_used_data, or split the data into more files"
+                f"{self.dataset_name}: {paths} paths cannot be shared by {parts} {many}; every {one} needs at least "
+                f"one: use fewer {many}, raise num_used_data, or split the data into more files"
             )
         if rest:
-            log.warning("%s: %d of %d paths are left out, they do not divide by %d %s", self.dataset_name, rest,
-                        len(paths), parts, many)  # fmt: skip
+            log.warning(
+                "%s: %d of %d paths are left out, they do not divide by %d %s",
+                self.dataset_name,
+                rest,
+                paths,
+                parts,
+                many,
+            )
 
     def sorted_order(self) -> list[int]:
         """Return the indexes that sort the paths; tuples sort by their first two fields."""
@@ -112,50 +126,61 @@ class DistributedIterableDataset(IterableDataset):
         return sorted(range(len(paths)), key=lambda i: paths[i][:2] if isinstance(paths[i], tuple) else paths[i])
 
     def reordered(self, order: Sequence[int]) -> Sequence[Any]:
-        """Return the paths in another order."""
+        """Return the paths of these indexes, in that order."""
         return [self.data_paths[i] for i in order]
 
     def get_data_paths_per_worker(self) -> tuple[Sequence[Any], int]:
         """Return the paths of the worker that calls, and its id; without workers all of the rank's, and 0."""
+        placement = self._placement()
+        return self.reordered(placement.worker_share(len(self.data_paths))), placement.worker
+
+    def _placement(self) -> Placement:
+        """Return where this process stands; outside worker processes it reads for the whole rank."""
         info = get_worker_info()
         if info is None:
-            return self.data_paths_per_rank, 0
+            return Placement(rank=self.local_rank, world_size=self.world_size)
         worker = info.id if self.worker_id is None else self.worker_id
-        return self._placement(worker, info.num_workers).worker_share(self.data_paths_per_rank), worker
-
-    def _placement(self, worker: int = 0, num_workers: int = 0) -> Placement:
-        return Placement(rank=self.local_rank, world_size=self.world_size, worker=worker, num_workers=num_workers)
+        return Placement(rank=self.local_rank, world_size=self.world_size, worker=worker, num_workers=info.num_workers)
 
     # the cursor ---------------------------------------------------------------------------------------------------
 
     def set_data_status(self, data_status: Sequence[Position | None] | None) -> None:
-        """Resume behind these positions, one for each worker."""
-        self.data_status = data_status
+        """Start behind these positions, one for each worker."""
+        self.data_status = None if data_status is None else list(data_status)
 
     def _get_worker_data_status(self, worker_id: int) -> Position | None:
         return None if self.data_status is None else self.data_status[worker_id]
 
     def _set_worker_resume_data_status(self, worker_id: int, status: Position | None) -> None:
-        known = list(self.data_status or [])
+        known = self.data_status or []
         self.data_status = known + [None] * (worker_id + 1 - len(known))
         self.data_status[worker_id] = status
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the last row read and what was lost so far."""
-        return {"cursor": self.cursor, "drops": self.ledger.state_dict()}
+        """Return the position of the last row read, and what was lost so far."""
+        return {
+            "paths": len(self.data_paths),
+            "cursor": self.cursor,
+            "passes": self.passes,
+            "dealt": [[asdict(stretch) for stretch in share] for share in self.dealt],
+            "drops": self.ledger.state_dict(),
+        }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue behind a saved position when next iterated."""
-        self.cursor = state_dict["cursor"]
-        self.ledger.load_state_dict(state_dict["drops"])
-        _, worker_id = self.get_data_paths_per_worker()
-        self._set_worker_resume_data_status(worker_id, self.cursor)
+        """Continue behind a saved position when next iterated.
 
-    def restart(self, worker_id: int | None) -> None:
-        """Forget what was read and lost, and read as the worker of that number (None: as torch numbers it)."""
-        self.worker_id = worker_id
-        self.cursor = None
-        self.ledger = DropLedger()
+        Raises:
+            DataError: the state was saved with another number of paths.
+        """
+        if state_dict["paths"] != len(self.data_paths):
+            raise DataError(
+                f"{self.dataset_name}: the data state was saved with {state_dict['paths']} paths, there are "
+                f"{len(self.data_paths)} now: resume with the same files, or start anew"
+            )
+        self.cursor = state_dict["cursor"]
+        self.passes = state_dict["passes"]
+        self.dealt = [[Stretch(**stretch) for stretch in share] for share in state_dict["dealt"]]
+        self.ledger.load_state_dict(state_dict["drops"])
 
     # the read loop ------------------------------------------------------------------------------------------------
 
@@ -165,40 +190,59 @@ class DistributedIterableDataset(IterableDataset):
         Raises:
             DataError: a whole pass, or ``MAX_LOST_IN_A_ROW`` rows in a row, gave nothing.
         """
-        paths, worker_id = self.get_data_paths_per_worker()
-        after = self._get_worker_data_status(worker_id)
-        passes = 0
+        placement = self._placement()
+        if self.cursor is None and self.passes == 0:
+            self.cursor = self._get_worker_data_status(placement.worker)
         while True:
+            whole_pass = self.cursor is None and not self.dealt
             self._kept_in_pass = 0
-            for position, row in self.read(paths, after):
-                self.cursor = position
-                sample = self._parse_or_count(row, position, paths, worker_id)
+            yield from self._read_pass(placement)
+            if whole_pass and self._kept_in_pass <= 0:
+                raise DataError(f"a whole pass over {self.dataset_name} gave no usable sample; {self._losses()}")
+            self.cursor = None
+            self.passes += 1
+            self.dealt = self.dealt[1:]
+            log.info(
+                "%s: worker %d of rank %d has read its paths %d times",
+                self.dataset_name, placement.worker, self.local_rank, self.passes,
+            )  # fmt: skip
+
+    def _read_pass(self, placement: Placement) -> Iterator[Sample]:
+        standard = [Stretch.of(placement.worker_share(len(self.data_paths)))]
+        share = self.dealt[0] if self.dealt else standard
+        first, resume_after = (0, None) if self.cursor is None else split_position(self.cursor)
+        for number, (index, after) in enumerate(walk(share)):
+            if number < first:
+                continue
+            after = resume_after if self.cursor is not None and number == first else after
+            for place, row in self.read_path(self.data_paths[index], after):
+                self.cursor = join_position(number, place)
+                origin = SampleIndex(
+                    position=self.cursor, path=index, worker_id=placement.worker, dataset_name=self.dataset_name
+                )
+                sample = self._parse_or_count(row, origin)
                 if sample is not None:
                     self._kept_in_pass += 1
                     yield sample
-            passes += 1
-            if after is None and self._kept_in_pass <= 0:
-                raise DataError(f"a whole pass over {self.dataset_name} gave no usable sample; {self._losses()}")
-            log.info("%s: worker %d of rank %d has read its %d paths %d times", self.dataset_name, worker_id,
-                     self.local_rank, len(paths), passes)  # fmt: skip
-            after = self.cursor = None
 
-    def restore(self, position: Position, draws: Sequence[Draw]) -> Sample:
+    def restore(self, origin: SampleIndex, draws: Sequence[Draw]) -> Sample:
         """Parse a row again with the decisions drawn for it then.
 
         Raises:
             DataError: the row cannot be used any more.
         """
-        paths, worker_id = self.get_data_paths_per_worker()
         try:
             with self.rng.replaying(draws):
-                sample = self.parse(self.read_row(paths, position), position, paths)
+                sample = self.parse(self.read_row(self.data_paths[origin.path], origin.place))
         except SkipSample as error:
             raise DataError(
                 f"{self.dataset_name}: a buffered sample cannot be restored, the data changed: "
-                f"{self.where(position, paths)}: {error}"
+                f"{self.where(origin.path, origin.place)}: {error}"
             ) from error
-        return self._signed(sample, position, worker_id, draws)
+        sample.index, sample.draws = origin, list(draws)
+        return sample
+
+    # losses -------------------------------------------------------------------------------------------------------
 
     def reject(self, sample: Sample, reason: str, detail: str = "") -> None:
         """Count a sample that was yielded but can never be used."""
@@ -208,8 +252,7 @@ class DistributedIterableDataset(IterableDataset):
     def lose(self, sample: Sample, reason: str, detail: str = "") -> None:
         """Count a good sample that was given up."""
         assert sample.index is not None
-        paths, _ = self.get_data_paths_per_worker()
-        self.ledger.drop(self.dataset_name, reason, self.where(sample.index.position, paths), detail)
+        self.ledger.drop(self.dataset_name, reason, self.where(sample.index.path, sample.index.place), detail)
 
     def lose_rows(self, reason: str, where: str, detail: str, count: int) -> None:
         """Count rows that could not even be read."""
@@ -219,12 +262,13 @@ class DistributedIterableDataset(IterableDataset):
         """Count a lost sample and log the first ones; for parsers that prefer this over raising ``SkipSample``."""
         self.ledger.drop(self.dataset_name, reason, detail=message % args if args else message)
 
-    def _parse_or_count(self, row: Any, position: Position, paths: Sequence[Any], worker_id: int) -> Sample | None:
+    def _parse_or_count(self, row: Any, origin: SampleIndex) -> Sample | None:
         try:
             with self.rng.recording() as draws:
-                sample = self.parse(row, position, paths)
+                sample = self.parse(row)
         except SkipSample as skipped:
-            self.ledger.drop(self.dataset_name, skipped.reason, self.where(position, paths), skipped.detail)
+            where = self.where(origin.path, origin.place)
+            self.ledger.drop(self.dataset_name, skipped.reason, where, skipped.detail)
             self._lost_in_a_row += 1
             if self._lost_in_a_row >= MAX_LOST_IN_A_ROW:
                 raise DataError(
@@ -232,11 +276,7 @@ class DistributedIterableDataset(IterableDataset):
                 ) from skipped
             return None
         self._lost_in_a_row = 0
-        return self._signed(sample, position, worker_id, draws)
-
-    def _signed(self, sample: Sample, position: Position, worker_id: int, draws: Sequence[Draw]) -> Sample:
-        sample.index = SampleIndex(position=position, worker_id=worker_id, dataset_name=self.dataset_name)
-        sample.draws = list(draws)
+        sample.index, sample.draws = origin, list(draws)
         return sample
 
     def _losses(self) -> str:

@@ -8,7 +8,7 @@ from PIL import Image
 
 from automodel_data.errors import DataError, SkipSample
 from automodel_data.images import DecodedImage, ImageSource
-from automodel_data.multimodal.distributed_iterable import DistributedIterableDataset, Position
+from automodel_data.multimodal.distributed_iterable import DistributedIterableDataset
 from automodel_data.multimodal.parquet_utils import (
     ParquetRow,
     count_row_groups,
@@ -16,7 +16,7 @@ from automodel_data.multimodal.parquet_utils import (
     read_parquet_row,
     read_row_group,
 )
-from automodel_data.multimodal.plan import ClipPosition, PlannedImage, Sample, TextItem, VaeItem, VitItem
+from automodel_data.multimodal.plan import ClipPosition, PlannedImage, Position, Sample, TextItem, VaeItem, VitItem
 from automodel_data.multimodal.transforms import ImageTransform
 
 _MERGE_PROBABILITY = 0.5
@@ -139,24 +139,21 @@ class ParquetStandardIterableDataset(DistributedIterableDataset):
             )
         return paths
 
-    def read(self, paths: Any, after: Position | None) -> Iterator[tuple[Position, ParquetRow]]:
-        first, start = (0, 0) if after is None else _pair(after, step=1)
-        for number in range(first, len(paths)):
-            path, group = paths[number]
-            for row, values in read_row_group(path, group, start if number == first else 0, self.lose_rows):
-                yield [number, row], values
+    def read_path(self, path: Any, after: list[int] | None) -> Iterator[tuple[list[int], ParquetRow]]:
+        file, group = path
+        start = 0 if after is None else after[0] + 1
+        for row, values in read_row_group(file, group, start, self.lose_rows):
+            yield [row], values
 
-    def read_row(self, paths: Any, position: Position) -> ParquetRow:
-        number, row = _pair(position)
-        path, group = paths[number]
-        return read_parquet_row(path, group, row)
+    def read_row(self, path: Any, place: list[int]) -> ParquetRow:
+        file, group = path
+        return read_parquet_row(file, group, *place)
 
-    def where(self, position: Position, paths: Any) -> str:
-        number, row = _pair(position)
-        path, group = paths[number]
-        return f"{path}, row group {group}, row {row}"
+    def where(self, path_index: int, place: list[int]) -> str:
+        file, group = self.data_paths[path_index]
+        return f"{file}, row group {group}, row {place[0]}"
 
-    def parse(self, row: ParquetRow, position: Position, paths: Any) -> Sample:
+    def parse(self, row: ParquetRow) -> Sample:
         sample = self.parse_row(row)
         if not sample:
             raise SkipSample("unusable row", "parse_row returned nothing")
@@ -165,12 +162,6 @@ class ParquetStandardIterableDataset(DistributedIterableDataset):
     @abstractmethod
     def parse_row(self, row: Mapping[str, Any]) -> Sample:
         """Turn a row into a sample; raise ``SkipSample(reason)`` where it cannot be used."""
-
-
-def _pair(position: Position, step: int = 0) -> tuple[int, int]:
-    assert isinstance(position, list)
-    number, row = position
-    return number, row + step
 
 
 class UnifiedEditIterableDataset(InterleavedBaseIterableDataset, ParquetStandardIterableDataset):

@@ -1,6 +1,6 @@
 """The dataloader of packs: worker processes, pinned memory, and the state of the last pack handed out."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from automodel_data.errors import DataError, merge_counts
 from automodel_data.multimodal.collate_fns import SimpleCustomBatch, bagel_packed_collate_fn
 from automodel_data.multimodal.config import BagelDatasetConfig
+from automodel_data.multimodal.elastic import deal
 from automodel_data.multimodal.packing import PackedDataset
 from automodel_data.multimodal.state import LoaderState
 
@@ -99,6 +100,13 @@ class PackedDataLoader:
         placement = self.dataset.placement
         state.check(placement.rank, placement.world_size, self.num_workers)
         self._start = self._state = state
+
+    def load_elastic(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Continue from the states of all ranks of a run with other numbers of ranks or workers (see ``elastic``)."""
+        placement = self.dataset.placement
+        old = [LoaderState.from_dict(state) for state in states]
+        dealt = deal(old, placement.world_size, self.num_workers, self.dataset.global_seed)
+        self._start = self._state = dealt[placement.rank]
 
     def drops(self) -> dict[str, dict[str, int]]:
         """Return the samples lost up to the last pack handed out, by group and reason."""

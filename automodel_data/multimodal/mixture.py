@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from automodel_data.multimodal.distributed_iterable import DistributedIterableDataset
-from automodel_data.multimodal.plan import Sample, sample_from_mapping
+from automodel_data.multimodal.plan import Sample
 from automodel_data.randomness import Randomness
 
 
@@ -23,7 +23,7 @@ class Group:
         """Return the source's next sample."""
         if self._samples is None:
             self._samples = iter(self.source)
-        return sample_from_mapping(next(self._samples))
+        return next(self._samples)
 
     def rewind(self, worker_id: int | None) -> None:
         """Let the source start over, as the worker of that number."""

@@ -255,7 +255,9 @@ class PackedDataset(IterableDataset):
 
     def _restore(self, state: StreamState) -> None:
         self._load_grouped_dataset_state_dicts(state.groups)
-        buffer = [self._mixture.group(kept.group).source.restore(kept.position, kept.draws) for kept in state.buffer]
+        buffer = [
+            self._mixture.group(kept.index.dataset_name).source.restore(kept.index, kept.draws) for kept in state.buffer
+        ]
         self._set_resume_point(buffer, state.yielded)
         self._load_rng_state_dict(state.randomness)
 

@@ -100,13 +100,38 @@ _TYPE_NAMES: dict[type, str] = {TextItem: "text", VitItem: "vit_image", VaeItem:
 _ITEM_TYPES: dict[str, type] = {name: cls for cls, name in _TYPE_NAMES.items()}
 
 
-@dataclass(slots=True, kw_only=True)
-class SampleIndex:
-    """Where a sample came from: ``position`` is the documented ``data_indexes`` of its source."""
+Position = int | list[int]
+"""Where a row lies, as ``data_indexes`` documents it: the number of its path in the reader's list, then its place."""
 
-    position: int | list[int]
+
+def split_position(position: Position) -> tuple[int, list[int]]:
+    """Return a position's path number and the row's place in that path."""
+    return (position, []) if isinstance(position, int) else (position[0], position[1:])
+
+
+def join_position(number: int, place: list[int]) -> Position:
+    """Return the position of a row at ``place`` in path ``number``."""
+    return [number, *place] if place else number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleIndex:
+    """Where a sample came from.
+
+    Args:
+        position: The documented ``data_indexes``, relative to the reader's own list of paths.
+        path: Index of the path among all of the source, whoever reads it.
+    """
+
+    position: Position
     worker_id: int
     dataset_name: str
+    path: int = 0
+
+    @property
+    def place(self) -> list[int]:
+        """The row's place in its path."""
+        return split_position(self.position)[1]
 
     def as_mapping(self) -> dict[str, object]:
         """Return the documented mapping."""

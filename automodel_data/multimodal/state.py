@@ -5,24 +5,27 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from automodel_data.errors import DataError
-from automodel_data.multimodal.distributed_iterable import Position
-from automodel_data.multimodal.plan import Sample
+from automodel_data.multimodal.plan import Sample, SampleIndex
 from automodel_data.randomness import Draw
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BufferedSample:
-    """A sample set aside: its group, its row, and the decisions drawn when it was parsed."""
+    """A sample set aside: its row, and the decisions drawn when it was parsed."""
 
-    group: str
-    position: Position
+    index: SampleIndex
     draws: Sequence[Draw]
 
     @classmethod
     def of(cls, sample: Sample) -> "BufferedSample":
         """Name a sample."""
         assert sample.index is not None
-        return cls(group=sample.index.dataset_name, position=sample.index.position, draws=sample.draws)
+        return cls(index=sample.index, draws=sample.draws)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "BufferedSample":
+        """Read plain values."""
+        return cls(index=SampleIndex(**values["index"]), draws=values["draws"])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +44,7 @@ class StreamState:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "StreamState":
         """Read plain values."""
-        return cls(**{**values, "buffer": [BufferedSample(**sample) for sample in values["buffer"]]})
+        return cls(**{**values, "buffer": [BufferedSample.from_dict(sample) for sample in values["buffer"]]})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from automodel_data.errors import SkipSample
-from automodel_data.multimodal.distributed_iterable import DistributedIterableDataset, Position
+from automodel_data.multimodal.distributed_iterable import DistributedIterableDataset
 from automodel_data.multimodal.parquet_utils import (
     UNREADABLE,
     ParquetRow,
@@ -14,7 +14,7 @@ from automodel_data.multimodal.parquet_utils import (
     read_parquet_row,
     read_row_group,
 )
-from automodel_data.multimodal.plan import PlannedImage, Sample, TextItem, VaeItem
+from automodel_data.multimodal.plan import PlannedImage, Position, Sample, TextItem, VaeItem
 from automodel_data.multimodal.transforms import ImageTransform
 
 
@@ -51,14 +51,11 @@ class T2IIterableDataset(DistributedIterableDataset):
         """List the parquet files."""
         return get_parquet_data_paths(data_dir_list, num_used_data)
 
-    def read(self, paths: Any, after: Position | None) -> Iterator[tuple[Position, ParquetRow]]:
-        first, first_group, first_row = (0, 0, 0) if after is None else _triple(after, step=1)
-        for number in range(first, len(paths)):
-            begin, start = (first_group, first_row) if number == first else (0, 0)
-            for group in range(begin, self._num_row_groups(paths[number])):
-                for row, values in read_row_group(paths[number], group, start, self.lose_rows):
-                    yield [number, group, row], values
-                start = 0
+    def read_path(self, path: Any, after: list[int] | None) -> Iterator[tuple[list[int], ParquetRow]]:
+        first, start = (0, 0) if after is None else (after[0], after[1] + 1)
+        for group in range(first, self._num_row_groups(path)):
+            for row, values in read_row_group(path, group, start if group == first else 0, self.lose_rows):
+                yield [group, row], values
 
     def _num_row_groups(self, path: str) -> int:
         try:
@@ -68,15 +65,14 @@ class T2IIterableDataset(DistributedIterableDataset):
             self.lose_rows("unreadable parquet file", path, str(error), 1)
             return 0
 
-    def read_row(self, paths: Any, position: Position) -> ParquetRow:
-        number, group, row = _triple(position)
-        return read_parquet_row(paths[number], group, row)
+    def read_row(self, path: Any, place: list[int]) -> ParquetRow:
+        return read_parquet_row(path, *place)
 
-    def where(self, position: Position, paths: Any) -> str:
-        number, group, row = _triple(position)
-        return f"{paths[number]}, row group {group}, row {row}"
+    def where(self, path_index: int, place: list[int]) -> str:
+        group, row = place
+        return f"{self.data_paths[path_index]}, row group {group}, row {row}"
 
-    def parse(self, row: ParquetRow, position: Position, paths: Any) -> Sample:
+    def parse(self, row: ParquetRow) -> Sample:
         source = self.images.open(row["image"] or b"", "its image")
         sample = Sample()
         sample.add(TextItem(ids=self.tokenizer.encode(self._caption(row["captions"])), loss=False, enable_cfg=True))
@@ -92,9 +88,3 @@ class T2IIterableDataset(DistributedIterableDataset):
             raise SkipSample("broken captions", f"captions is {encoded!r:.60}, not a JSON object")
         texts = list(captions.values())
         return texts[self.rng.choose(len(texts))] if texts else " "
-
-
-def _triple(position: Position, step: int = 0) -> tuple[int, int, int]:
-    assert isinstance(position, list)
-    number, group, row = position
-    return number, group, row + step

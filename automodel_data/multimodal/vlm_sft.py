@@ -7,9 +7,9 @@ from typing import Any
 from automodel_data.errors import SkipSample
 from automodel_data.images import ImagePolicy, ImageSource
 from automodel_data.multimodal.conversation import Piece, TextPiece, check_tags, cut_at_tags, read_turns, with_frames
-from automodel_data.multimodal.distributed_iterable import DistributedIterableDataset, Position
+from automodel_data.multimodal.distributed_iterable import DistributedIterableDataset
 from automodel_data.multimodal.jsonl import JsonlLines
-from automodel_data.multimodal.plan import PlannedImage, Sample, TextItem, VitItem
+from automodel_data.multimodal.plan import PlannedImage, Position, Sample, TextItem, VitItem
 from automodel_data.multimodal.transforms import ImageTransform
 from automodel_data.multimodal.video import FrameSampler
 from automodel_data.randomness import Randomness
@@ -77,21 +77,21 @@ class SftJSONLIterableDataset(DistributedIterableDataset):
     def reordered(self, order: Sequence[int]) -> JsonlLines:
         return self.data_paths.reordered(order)
 
-    def read(self, paths: Any, after: Position | None) -> Iterator[tuple[Position, tuple[str, str]]]:
-        for number in range(0 if after is None else _single(after) + 1, len(paths)):
-            yield number, paths[number]
+    def read_path(self, path: Any, after: list[int] | None) -> Iterator[tuple[list[int], tuple[str, str]]]:
+        if after is None:  # a path is a row
+            yield [], path
 
-    def read_row(self, paths: Any, position: Position) -> tuple[str, str]:
-        return paths[_single(position)]
+    def read_row(self, path: Any, place: list[int]) -> tuple[str, str]:
+        return path
 
-    def where(self, position: Position, paths: Any) -> str:
-        return paths.where(_single(position))
+    def where(self, path_index: int, place: list[int]) -> str:
+        return self.data_paths.where(path_index)
 
     def change_format(self, data: Mapping[str, Any], num_images: int) -> list[Piece]:
         """Cut a row's conversation into texts and images in reading order."""
         return cut_at_tags(read_turns(data), num_images)
 
-    def parse(self, row: tuple[str, str], position: Position, paths: Any) -> Sample:
+    def parse(self, row: tuple[str, str]) -> Sample:
         line, image_dir = row
         try:
             content = json.loads(line)
@@ -128,8 +128,3 @@ class SftJSONLIterableDataset(DistributedIterableDataset):
         if not any(item.loss for item in sample.plan):
             raise SkipSample("nothing to learn", "the conversation has no answer")
         return sample
-
-
-def _single(position: Position) -> int:
-    assert isinstance(position, int)
-    return position
