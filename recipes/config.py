@@ -118,7 +118,7 @@ def load(composed: DictConfig) -> tuple[RunConfig, dict[str, Any]]:
     overlay = plain["validation"].get("data")
     if overlay is not None:
         plain["validation"]["data"] = nodes.overlaid(plain["data"], overlay)
-    nodes.check(plain, kind=RunConfig)
+    nodes.check(plain, RunConfig)
     config = nodes.build(plain, RunConfig)
     check(config)
     return config, plain

@@ -87,7 +87,6 @@ class Ddp:
             model.to(world.device),
             bucket_cap_mb=self.bucket_mib,
             gradient_as_bucket_view=True,
-            broadcast_buffers=False,
         )
 
     def synchronised(self, model: nn.Module, last: bool) -> AbstractContextManager[None]:

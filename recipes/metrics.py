@@ -1,10 +1,12 @@
 """Means that are exact over ranks and steps: sums and counts are added up, one place divides."""
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from recipes.distributed import World
+from recipes.tasks.base import Task
 
 
 class Means:
@@ -28,3 +30,17 @@ class Means:
                 sums[name][0] += total
                 sums[name][1] += count
         return {name: total / count for name, (total, count) in sums.items() if count}
+
+
+def add_losses(means: Means, terms: Sequence[str], groups: Mapping[str, torch.Tensor], prefix: str = "") -> None:
+    """Add a batch's loss sums and counts (``LossTerms.groups``) to ``means``, by dataset group and over all groups."""
+    for group, table in groups.items():
+        for term, (total, count) in zip(terms, table, strict=True):
+            means.add(f"{prefix}{term}", total, count)
+            means.add(f"{prefix}{term}/{group}", total, count)
+
+
+def weighted_loss(task: Task, metrics: Mapping[str, float], prefix: str = "") -> float:
+    """Return what the optimizer sees: the means of all terms, each times its weight."""
+    weighted = zip(task.weights, task.terms, strict=True)
+    return sum(weight * metrics.get(f"{prefix}{term}", 0.0) for weight, term in weighted)

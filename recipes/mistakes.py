@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hydra.errors import HydraException, InstantiationException, MissingConfigException, OverrideParseException
-from omegaconf import Container, DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from automodel_data.errors import DataError
@@ -18,6 +18,7 @@ from automodel_data.errors import DataError
 log = logging.getLogger(__name__)
 
 EXIT_CODE = 2
+_LISTED = 20  # options
 _RANK_0_TELLS_WITHIN_SECONDS = 5
 
 
@@ -71,41 +72,42 @@ def explain(error: BaseException) -> str | None:  # noqa: PLR0911 - a table
 
 
 def suggestion(name: str, options: Iterable[Any]) -> str:
-    """Return `` Did you mean ...?``, or all ``options`` where none is near."""
-    options = sorted({str(option) for option in options})
+    """Return `` Did you mean ...?``, or all ``options`` where none is near and they are few."""
+    options = sorted({str(option) for option in options if not str(option).startswith("_")})
     near = difflib.get_close_matches(name, options, n=1)
     if near:
         return f" Did you mean {near[0]!r}?"
-    return f" There are: {', '.join(options)}." if options else ""
+    return f" There are: {', '.join(options)}." if 0 < len(options) <= _LISTED else ""
+
+
+def advice(path: str, siblings: Iterable[Any], root: object) -> str:
+    """Return a suggestion for the unknown key ``path``: a sibling, or a key of the same node or the whole ``root``."""
+    parent, _, name = path.rpartition(".")
+    siblings = [str(sibling) for sibling in siblings]
+    near = difflib.get_close_matches(name, siblings, n=1)
+    if near:
+        return f" Did you mean {path[: -len(name)] + near[0]!r}?"
+    node = parent.partition(".")[0]
+    elsewhere = {
+        one.rpartition(".")[2]: one for one in _paths(root) if one != path and (not node or one.startswith(f"{node}."))
+    }
+    near = difflib.get_close_matches(name, elsewhere, n=1)
+    return f" Did you mean {elsewhere[near[0]]!r}?" if near else suggestion(name, siblings)
 
 
 def _explain_instantiation(error: InstantiationException) -> str | None:
-    match error.__cause__:
-        case ConfigError() | DataError() | ValueError() as cause:
-            where = str(error).rpartition("full_key: ")[2] if "full_key: " in str(error) else "config"
-            return f"{where}: {cause}"
-        case None:
-            return str(error).replace("\n", " ")
-    return None
+    """Return what Hydra itself refuses, e.g. a target that could run any code; what a target raises is an error."""
+    return None if error.__cause__ is not None else str(error).replace("\n", " ")
 
 
 def _explain_value(error: OmegaConfBaseException) -> str:
     key = str(error.full_key or error.key)
     if not isinstance(error, AttributeError | KeyError):
         return f"{key}: {_first_line(error)}"
-    siblings = error.parent_node.keys() if isinstance(error.parent_node, DictConfig) else ()
-    name = key.rpartition(".")[2]
-    near = difflib.get_close_matches(name, [str(sibling) for sibling in siblings], n=1)
-    if near:
-        return f"{key}: no such key. Did you mean {key[: -len(name)] + near[0]!r}?"
-    root = error.parent_node._get_root() if isinstance(error.parent_node, Container) else OmegaConf.create()
-    return f"{key}: no such key.{_suggest_elsewhere(name, root) or suggestion(name, siblings)}"
-
-
-def _suggest_elsewhere(name: str, root: Container) -> str:
-    paths = {path.rpartition(".")[2]: path for path in _paths(OmegaConf.to_container(root))}
-    near = difflib.get_close_matches(name, paths, n=1)
-    return f" Did you mean {paths[near[0]]!r}?" if near else ""
+    if not isinstance(error.parent_node, DictConfig):
+        return f"{key}: no such key."
+    root = OmegaConf.to_container(error.parent_node._get_root())
+    return f"{key}: no such key.{advice(key, error.parent_node.keys(), root)}"
 
 
 def _paths(node: object, prefix: str = "") -> Iterator[str]:

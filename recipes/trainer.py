@@ -20,7 +20,7 @@ from recipes.checkpoint import Checkpoints
 from recipes.config import TrainConfig
 from recipes.distributed import Ddp, Fsdp2, World
 from recipes.ema import Ema
-from recipes.metrics import Means
+from recipes.metrics import Means, add_losses, weighted_loss
 from recipes.tasks.base import Loader, LossTerms, Task
 
 log = logging.getLogger(__name__)
@@ -101,10 +101,7 @@ class Trainer:
         if self.ema is not None:
             self.ema.update()
         self.step += 1
-        seconds = time.perf_counter() - began
-        self._means.add("train/step_seconds", seconds, 1)
-        self._means.add("train/data_wait", waited, seconds)
-        self._means.add("train/tokens_per_second", sum(self.task.size(batch).tokens for batch in batches), seconds)
+        self._count(batches, waited, time.perf_counter() - began)
 
     def log(self, metrics: Mapping[str, float]) -> None:
         """Hand ``metrics`` of the present step to every callback."""
@@ -112,19 +109,10 @@ class Trainer:
         for callback in self.callbacks:
             callback.log(self, metrics)
 
-    def count(self, means: Means, prefix: str, batch: Any, terms: LossTerms) -> None:
-        """Add a micro-batch's losses to ``means``, as a whole and by dataset group."""
-        for term, total, count in zip(self.task.terms, terms.sums.detach(), self.task.counts(batch), strict=True):
-            means.add(f"{prefix}/{term}", total, count)
-        for group, table in terms.groups.items():
-            for term, (total, count) in zip(self.task.terms, table, strict=True):
-                means.add(f"{prefix}/{term}/{group}", total, count)
-
     def losses(self, batch: Any, seed: int, number: int) -> LossTerms:
         """Compute a batch's loss terms; the noise depends on ``seed`` and the batch's ``number`` alone."""
         device = self.world.device
-        mixed = hashlib.blake2b(f"{seed}/{number}".encode(), digest_size=7).digest()
-        generator = torch.Generator(device).manual_seed(int.from_bytes(mixed))
+        generator = noise_generator(seed, number, device)
         with torch.autocast(device.type, self.precision, enabled=self.precision != torch.float32):
             return self.task.losses(self.model, self.task.to(batch, device), generator)
 
@@ -136,11 +124,7 @@ class Trainer:
             terms = self.losses(batch, self.config.seed, number)
             weights = torch.tensor(self.task.weights, device=self.world.device)
             (self.world.size * (weights * terms.sums / divisors).sum()).backward()
-        self.count(self._means, "train", batch, terms)
-        size = self.task.size(batch)
-        self._means.add("train/samples_per_batch", size.samples, 1)
-        if size.capacity is not None:
-            self._means.add("train/fill", size.tokens, size.capacity)
+        add_losses(self._means, self.task.terms, terms.groups)
         return terms.sums.detach()
 
     def _reduced_counts(self, batches: Sequence[Any]) -> torch.Tensor:
@@ -159,11 +143,26 @@ class Trainer:
         norm = clip_grad_norm_(self.bare.parameters(), float("inf") if limit is None else limit)
         return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
+    def _count(self, batches: Sequence[Any], waited: float, seconds: float) -> None:
+        self._means.add("step_seconds", seconds, 1)
+        self._means.add("data_wait", waited, seconds)
+        for size in map(self.task.size, batches):
+            self._means.add("samples_per_step", size.samples, 1 / len(batches))
+            self._means.add("tokens_per_second", size.tokens, seconds / len(batches))
+            if size.capacity is not None:
+                self._means.add("fill", size.tokens, size.capacity)
+
     def _measure(self) -> dict[str, float]:
         metrics = self._means.reduce(self.world)
-        metrics["train/tokens_per_second"] *= self.world.size
-        weighted = zip(self.task.weights, self.task.terms, strict=True)
-        metrics["train/loss"] = sum(weight * metrics.get(f"train/{term}", 0.0) for weight, term in weighted)
+        for rate in ("tokens_per_second", "samples_per_step"):
+            metrics[rate] *= self.world.size
+        metrics["loss"] = weighted_loss(self.task, metrics)
         for callback in self.callbacks:
             metrics.update(callback.measure(self))
         return metrics
+
+
+def noise_generator(seed: int, number: int, device: torch.device) -> torch.Generator:
+    """Return the generator of all noise in batch ``number`` of a run, whichever rank it falls to."""
+    mixed = hashlib.blake2b(f"{seed}/{number}".encode(), digest_size=7).digest()
+    return torch.Generator(device).manual_seed(int.from_bytes(mixed))

@@ -8,8 +8,8 @@ from recipes.trainer import Trainer
 
 @dataclass(kw_only=True, slots=True)
 class GradientNorm(Callback):
-    """Measure ``train/gradient_norm`` of the last step."""
+    """Measure ``gradient_norm`` of the last step."""
 
     def measure(self, trainer: Trainer) -> dict[str, float]:
         """Return the norm over all parameters and ranks."""
-        return {"train/gradient_norm": trainer.report.gradient_norm.item()}
+        return {"gradient_norm": trainer.report.gradient_norm.item()}

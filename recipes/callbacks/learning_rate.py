@@ -8,8 +8,8 @@ from recipes.trainer import Trainer
 
 @dataclass(kw_only=True, slots=True)
 class LearningRate(Callback):
-    """Measure ``train/learning_rate`` of the next step."""
+    """Measure ``learning_rate`` of the next step."""
 
     def measure(self, trainer: Trainer) -> dict[str, float]:
         """Return the rate of the first parameter group."""
-        return {"train/learning_rate": trainer.schedule.get_last_lr()[0]}
+        return {"learning_rate": trainer.schedule.get_last_lr()[0]}

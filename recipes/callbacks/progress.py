@@ -34,13 +34,13 @@ class Progress(Callback):
 
     def log(self, trainer: Trainer, metrics: Mapping[str, float]) -> None:
         """Show the metrics beside the bar, or in a line."""
-        if self._bar is None or "train/loss" not in metrics:
+        if self._bar is None or "loss" not in metrics:
             return
         shown = _shown(trainer.task.terms, metrics)
         if not self._bar.disable:
             self._bar.set_postfix_str(shown)
         elif self._is_time(last=trainer.step == trainer.config.max_steps):
-            left = (trainer.config.max_steps - trainer.step) * metrics["train/step_seconds"]
+            left = (trainer.config.max_steps - trainer.step) * metrics["step_seconds"]
             log.info("step %d/%d, %.0f s left, %s", trainer.step, trainer.config.max_steps, left, shown)
 
     def finish(self, trainer: Trainer) -> None:
@@ -57,9 +57,9 @@ class Progress(Callback):
 
 
 def _shown(terms: tuple[str, ...], metrics: Mapping[str, float]) -> str:
-    parts = [f"{term} {metrics[f'train/{term}']:.4f}" for term in terms if f"train/{term}" in metrics]
-    parts.append(f"{metrics['train/tokens_per_second']:,.0f} tokens/s")
-    if "train/fill" in metrics:
-        parts.append(f"fill {metrics['train/fill']:.0%}")
-    parts.append(f"waiting for data {metrics['train/data_wait']:.0%}")
+    parts = [f"{term} {metrics[term]:.4f}" for term in terms if term in metrics]
+    parts.append(f"{metrics['tokens_per_second']:,.0f} tokens/s")
+    if "fill" in metrics:
+        parts.append(f"fill {metrics['fill']:.0%}")
+    parts.append(f"waiting for data {metrics['data_wait']:.0%}")
     return ", ".join(parts)

@@ -2,12 +2,13 @@
 
 import itertools
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
 from recipes.callbacks.base import Callback
-from recipes.metrics import Means
+from recipes.metrics import Means, add_losses, weighted_loss
 from recipes.mistakes import ConfigError
 from recipes.trainer import Trainer
 
@@ -19,13 +20,14 @@ class Validation(Callback):
     """Log ``val/...`` before the first step, every ``every_steps`` and after the last one.
 
     Args:
-        batches: How many held-out batches each rank takes.
+        batches: How many held-out batches each rank takes; they stay in memory.
         seed: Decides the noise in them.
     """
 
     every_steps: int = 100
     batches: int = 8
     seed: int = 0
+    _kept: list[Any] = field(default_factory=list, init=False)
 
     def start(self, trainer: Trainer) -> None:
         """Measure where the model starts from."""
@@ -33,6 +35,7 @@ class Validation(Callback):
             raise ConfigError(
                 "callbacks.validation needs held-out rows: set validation.data, or callbacks.validation=null"
             )
+        self._kept = list(itertools.islice(trainer.heldout(), self.batches))
         if trainer.step == 0:
             self._validate(trainer)
 
@@ -45,13 +48,12 @@ class Validation(Callback):
     def _validate(self, trainer: Trainer) -> None:
         means, world = Means(), trainer.world
         trainer.model.eval()
-        for index, batch in enumerate(itertools.islice(trainer.heldout(), self.batches)):
+        for index, batch in enumerate(self._kept):
             terms = trainer.losses(batch, self.seed, index * world.size + world.rank)
-            trainer.count(means, "val", batch, terms)
+            add_losses(means, trainer.task.terms, terms.groups, prefix="val/")
         trainer.model.train()
         metrics = means.reduce(world)
-        weighted = zip(trainer.task.weights, trainer.task.terms, strict=True)
-        metrics["val/loss"] = sum(weight * metrics.get(f"val/{term}", 0.0) for weight, term in weighted)
+        metrics["val/loss"] = weighted_loss(trainer.task, metrics, prefix="val/")
         losses = ", ".join(f"{name} {value:.4f}" for name, value in sorted(metrics.items()) if name.count("/") == 1)
         log.info("step %d: held-out %s", trainer.step, losses)
         trainer.log(metrics)

@@ -1,22 +1,26 @@
 """Packed batches of text, ViT patches and latents: next-token cross-entropy and flow matching in one pass (BAGEL)."""
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from automodel_data.errors import DataError
+from automodel_data.multimodal.collate_fns import SimpleCustomBatch
+from automodel_data.multimodal.config import BagelDatasetConfig
+from automodel_data.multimodal.loader import BagelDataloaderConfig
 from automodel_data.multimodal.utils import add_special_tokens
 from recipes.distributed import World
 from recipes.mistakes import ConfigError
-from recipes.models.bagel.inputs import PackedInputs
+from recipes.models.bagel import BagelConfig, PackedInputs
 from recipes.models.vae import encode_latents
 from recipes.tasks.base import BatchSize, Loader, LossTerms, require_build_arguments
 
 if TYPE_CHECKING:
-    from automodel_data.multimodal.collate_fns import SimpleCustomBatch
     from recipes.config import RunConfig
 
 
@@ -39,14 +43,25 @@ class PackedTaskConfig:
     weigh_tokens: bool = False
 
     def check(self, config: "RunConfig") -> None:
-        """Refuse data that does not come in packs."""
-        require_build_arguments(config.data, "packed", ("tokenizer", "special_tokens", "rank", "world_size"))
+        """Refuse data that does not come in packs, or not in packs that the model can take."""
         if self.ce_weight < 0 or self.mse_weight < 0:
             raise ConfigError(f"task.ce_weight ({self.ce_weight}) and task.mse_weight ({self.mse_weight}) must be >= 0")
+        for key, data in {"data": config.data, "validation.data": config.validation.data}.items():
+            if data is None:
+                continue
+            require_build_arguments(data, "packed", ("tokenizer", "special_tokens", "rank", "world_size"))
+            if isinstance(data, BagelDataloaderConfig) and isinstance(config.model, BagelConfig):
+                _check_packs(f"{key}.dataset_config", data.dataset_config, config.model)
 
     def build(self, device: torch.device) -> "PackedTask":
         """Load the tokenizer and the VAE; the VAE stays frozen on ``device``."""
-        return PackedTask(self, self.vae().to(device).eval().requires_grad_(False))
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(self.tokenizer)
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"task.tokenizer ({self.tokenizer}): there is no tokenizer; set sources.tokenizer to its folder"
+            ) from error
+        return PackedTask(self, tokenizer, self.vae().to(device).eval().requires_grad_(False))
 
 
 class PackedTask:
@@ -54,9 +69,9 @@ class PackedTask:
 
     terms = ("ce", "mse")
 
-    def __init__(self, config: PackedTaskConfig, vae: nn.Module) -> None:
+    def __init__(self, config: PackedTaskConfig, tokenizer: PreTrainedTokenizerBase, vae: nn.Module) -> None:
         self.weights = (config.ce_weight, config.mse_weight)
-        self._tokenizer, self._special_tokens, _ = add_special_tokens(AutoTokenizer.from_pretrained(config.tokenizer))
+        self.tokenizer, self._special_tokens, _ = add_special_tokens(tokenizer)
         self._weigh_tokens = config.weigh_tokens
         self._capacity = config.max_num_tokens
         self._vae = vae
@@ -64,7 +79,7 @@ class PackedTask:
     def loader(self, data: Any, world: World, seed: int) -> Loader:
         """Return this rank's packs, one a batch."""
         return data.build(
-            tokenizer=self._tokenizer,
+            tokenizer=self.tokenizer,
             special_tokens=self._special_tokens,
             rank=world.rank,
             world_size=world.size,
@@ -72,43 +87,48 @@ class PackedTask:
             global_seed=seed,
         ).dataloader
 
-    def counts(self, batch: "SimpleCustomBatch") -> torch.Tensor:
+    def counts(self, batch: SimpleCustomBatch) -> torch.Tensor:
         """Return the labels (or their summed weights) and the noised latent tokens of a pack."""
-        present = batch.to_dict().keys()
-        labels = self._label_weights(batch).double().sum() if "ce_loss_indexes" in present else 0.0
-        noised = len(batch.mse_loss_indexes) if "mse_loss_indexes" in present else 0.0
+        parts = batch.to_dict()
+        labels = self._label_weights(batch).double().sum() if "ce_loss_indexes" in parts else 0.0
+        noised = len(batch.mse_loss_indexes) if "mse_loss_indexes" in parts else 0.0
         return torch.tensor([float(labels), float(noised)], dtype=torch.float64)
 
-    def size(self, batch: "SimpleCustomBatch") -> BatchSize:
+    def size(self, batch: SimpleCustomBatch) -> BatchSize:
         """Return samples and tokens of a pack."""
         return BatchSize(samples=len(batch.batch_data_indexes), tokens=batch.sequence_length, capacity=self._capacity)
 
-    def samples(self, batch: "SimpleCustomBatch") -> list[Any]:
+    def samples(self, batch: SimpleCustomBatch) -> list[Any]:
         """Return which rows a pack was made of."""
         return batch.batch_data_indexes
 
-    def to(self, batch: "SimpleCustomBatch", device: torch.device) -> "SimpleCustomBatch":
-        """Return a pack on ``device``."""
-        return batch if device.type == "cpu" else batch.cuda(device)
+    def to(self, batch: SimpleCustomBatch, device: torch.device) -> SimpleCustomBatch:
+        """Return a pack on ``device``; the given one stays where it is."""
+        return batch if device.type == "cpu" else copy.copy(batch).cuda(device)
 
-    def losses(self, model: nn.Module, batch: "SimpleCustomBatch", generator: torch.Generator) -> LossTerms:
+    def losses(self, model: nn.Module, batch: SimpleCustomBatch, generator: torch.Generator) -> LossTerms:
         """Encode the images, run the model and sum both losses; a latent token's error is the mean of its values'."""
-        present = batch.to_dict().keys()
-        latents = encode_latents(self._vae, batch.padded_images, generator) if "padded_images" in present else None
+        parts = batch.to_dict()
+        latents = encode_latents(self._vae, batch.padded_images, generator) if "padded_images" in parts else None
         output = model(PackedInputs.from_batch(batch, latents), generator=generator)
         none = torch.empty(0, dtype=torch.long, device=output.ce.device)
-        ce = TokenLosses(output.ce, none.float(), none)
-        if "ce_loss_indexes" in present:
-            ce = TokenLosses(output.ce, self._label_weights(batch), batch.ce_loss_indexes)
-        errors = output.mse.mean(-1)
-        mse_rows = batch.mse_loss_indexes if "mse_loss_indexes" in present else none
-        mse = TokenLosses(errors, torch.ones_like(errors, requires_grad=False), mse_rows)
-        names = [origin["dataset_name"] for origin in batch.batch_data_indexes]
-        return LossTerms(
-            sums=torch.stack([ce.total(), mse.total()]), groups=by_group(names, batch.sample_lens, (ce, mse))
+        has_labels = "ce_loss_indexes" in parts
+        ce = TokenLosses(
+            values=output.ce,
+            weights=self._label_weights(batch) if has_labels else none.float(),
+            rows=batch.ce_loss_indexes if has_labels else none,
         )
+        errors = output.mse.mean(-1)
+        mse = TokenLosses(
+            values=errors,
+            weights=torch.ones_like(errors, requires_grad=False),
+            rows=parts.get("mse_loss_indexes", none),
+        )
+        names = [origin["dataset_name"] for origin in batch.batch_data_indexes]
+        sums = torch.stack([ce.total(), mse.total()])
+        return LossTerms(sums=sums, groups=by_group(names, batch.sample_lens, (ce, mse)))
 
-    def _label_weights(self, batch: "SimpleCustomBatch") -> torch.Tensor:
+    def _label_weights(self, batch: SimpleCustomBatch) -> torch.Tensor:
         return batch.ce_loss_weights if self._weigh_tokens else torch.ones_like(batch.ce_loss_weights)
 
 
@@ -139,3 +159,21 @@ def by_group(names: Sequence[str], sample_lens: Sequence[int], terms: Sequence[T
         table[:, index, 0].index_add_(0, group, (term.values * term.weights).detach().float())
         table[:, index, 1].index_add_(0, group, term.weights.float())
     return dict(zip(groups, table, strict=True))
+
+
+def _check_packs(path: str, data: BagelDatasetConfig, model: BagelConfig) -> None:
+    """Refuse knobs that contradict each other, and images cut in other patches than the model's."""
+    try:
+        data.check()
+    except DataError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    for key, ours, theirs in (
+        ("vit_patch_size", data.vit_patch_size, model.vision.patch_size),
+        ("max_num_patch_per_side", data.max_num_patch_per_side, model.vision.max_patches_per_side),
+        ("vae_image_downsample", data.vae_image_downsample, model.image_stride),
+        ("max_latent_size", data.max_latent_size, model.max_latent_size),
+    ):
+        if ours != theirs:
+            raise ConfigError(
+                f"{path}.{key} ({ours}) must be the model's ({theirs}); choose the images= for this model="
+            )
