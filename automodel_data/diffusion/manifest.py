@@ -1,0 +1,52 @@
+"""Read the metadata of a cache: ``metadata.json`` names shards, a shard is a JSON list of items."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from automodel_data.errors import DataError
+from automodel_data.storage import contained_path
+
+
+def read_manifest(cache_dir: Path) -> dict[str, object]:
+    """Read ``metadata.json``.
+
+    Raises:
+        DataError: it is missing, no JSON, or has no list of shard names.
+    """
+    path = cache_dir / "metadata.json"
+    manifest = _read_json(path)
+    if not isinstance(manifest, dict):
+        raise DataError(f'{path}: must be a mapping {{"shards": [...]}}, got a {type(manifest).__name__}')
+    shards = manifest.get("shards")
+    if not isinstance(shards, list) or not shards or not all(isinstance(name, str) and name for name in shards):
+        raise DataError(f"{path}: shards must be a list of at least one file name, got {shards!r}")
+    return manifest
+
+
+def iter_items(cache_dir: Path, manifest: Mapping[str, object]) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield every item of every shard with the words that name its place.
+
+    Raises:
+        DataError: a shard is missing, lies outside the cache, or is not a list of mappings.
+    """
+    shards = manifest["shards"]
+    assert isinstance(shards, list)
+    for number, name in enumerate(shards):
+        shard = contained_path(cache_dir, name, f"{cache_dir / 'metadata.json'}: shards[{number}]")
+        items = _read_json(shard)
+        if not isinstance(items, list):
+            raise DataError(f"{shard}: must be a list of items, got a {type(items).__name__}")
+        for i, item in enumerate(items):
+            if not isinstance(item, dict):
+                raise DataError(f"{shard}: item {i} must be a mapping, got {item!r}")
+            yield f"{shard}: item {i}", item
+
+
+def _read_json(path: Path) -> object:
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}; was the cache written to the end?") from error
+    except ValueError as error:  # no JSON, or bytes that are no text
+        raise DataError(f"{path}: is not JSON: {error}") from error
