@@ -7,7 +7,6 @@
 """
 
 import io
-import warnings
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -34,7 +33,8 @@ _TRANSPOSE = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError, Image.DecompressionBombWarning)
+_BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
+_UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, RuntimeError, *_BOMBS)
 """What Pillow's plugins raise on broken files."""
 
 
@@ -126,24 +126,23 @@ class ImagePolicy:
     exif_orientation: bool = True
     max_pixels: int = 178_956_970
 
-    def open(self, content: bytes | str, origin: str) -> EncodedImage:
+    def open(self, content: bytes | str | None, origin: str) -> EncodedImage:
         """Read an image's header; ``content`` is its bytes or its path.
 
         Raises:
             SkipSample: the file is missing, empty, no image, or too large.
         """
+        if not isinstance(content, bytes | str):
+            raise SkipSample("missing image", f"{origin} is {content!r:.40}, not the bytes of a file")
         try:
             if isinstance(content, str) and "://" in content:
                 content = read_bytes(content)
-            with (
-                warnings.catch_warnings(),
-                Image.open(io.BytesIO(content) if isinstance(content, bytes) else content) as header,
-            ):
+            with Image.open(io.BytesIO(content) if isinstance(content, bytes) else content) as header:
                 orientation = _orientation(header) if self.exif_orientation else 1
                 width, height, mode, kind = header.width, header.height, header.mode, header.format or ""
         except FileNotFoundError as error:
             raise SkipSample("missing image", origin) from error
-        except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        except _BOMBS as error:
             raise SkipSample("image too large", f"{origin}: {error}") from error
         except _UNREADABLE as error:
             raise SkipSample("unreadable image", f"{origin}: {error}") from error
@@ -165,13 +164,22 @@ def _orientation(header: Image.Image) -> int:
 def to_rgb(image: Image.Image) -> Image.Image:
     """Convert to RGB: transparency in any mode is composited on white, 16-bit greys are scaled."""
     if image.mode.startswith("I"):
-        image = Image.fromarray((np.asarray(image).astype(np.int64).clip(0, 65535) // 257).astype(np.uint8))
-    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        image = _scaled_grey(image)
+    if image.mode in ("RGBA", "LA", "PA", "RGBa") or "transparency" in image.info:
         rgba = image.convert("RGBA")
         canvas = Image.new("RGB", rgba.size, _WHITE)
         canvas.paste(rgba, mask=rgba.getchannel("A"))
         return canvas
     return image.convert("RGB")
+
+
+def _scaled_grey(image: Image.Image) -> Image.Image:
+    """Scale 16-bit greys to 8 bits; a transparent level becomes white."""
+    levels = np.asarray(image).astype(np.int64)
+    scaled = (levels.clip(0, 65535) // 257).astype(np.uint8)
+    if "transparency" in image.info:
+        scaled[levels == image.info["transparency"]] = 255
+    return Image.fromarray(scaled)
 
 
 class PillowBackend:
@@ -216,7 +224,8 @@ class TorchvisionBackend:
         try:
             return decode_jpeg(encoded, mode=ImageReadMode.RGB)
         except RuntimeError as error:
-            raise SkipSample("undecodable image", f"{image.origin}: {error}") from error
+            what = str(error).rpartition(", ")[2]  # behind a place in torchvision's C++ source
+            raise SkipSample("undecodable image", f"{image.origin}: {what}") from error
 
     def resize(self, pixels: Pixels, height: int, width: int) -> np.ndarray:
         """Resize (bicubic, antialiased, in uint8) to uint8 [height, width, 3]."""

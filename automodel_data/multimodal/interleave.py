@@ -20,7 +20,7 @@ from automodel_data.multimodal.plan import ClipPosition, PlannedImage, Position,
 from automodel_data.multimodal.transforms import ImageTransform
 
 _MERGE_PROBABILITY = 0.5
-_LONGEST_EDIT = 3  # steps
+_MOST_IMAGES = 3
 
 
 class InterleavedBaseIterableDataset(DistributedIterableDataset):
@@ -168,13 +168,13 @@ class UnifiedEditIterableDataset(InterleavedBaseIterableDataset, ParquetStandard
     """Chains of edits: some steps of the chain, from a start image to an end image (BAGEL's ``unified_edit``)."""
 
     def parse_row(self, row: Mapping[str, Any]) -> Sample:
-        """Draw a stretch of the chain, at most three steps; several instructions may be merged into one text."""
-        images, instructions = row["image_list"], row["instruction_list"]
+        """Draw a stretch of the chain, at most three images; its instructions may be merged into one text."""
+        images, instructions = row["image_list"] or [], row["instruction_list"] or []
         if len(images) < 2 or len(instructions) != len(images) - 1:
             raise SkipSample("broken edit chain", f"{len(images)} images and {len(instructions)} instructions")
         start = self.rng.choose(len(images) - 1)
-        longest = min(start + _LONGEST_EDIT, len(images))
-        end = start + 1 + self.rng.choose(longest - start - 1)
+        behind = min(start + _MOST_IMAGES, len(images))
+        end = start + 1 + self.rng.choose(behind - start - 1)
 
         data = self._init_data()
         self._add(data, images, start, need_loss=False, need_vae=True, need_vit=True)
@@ -191,9 +191,12 @@ class UnifiedEditIterableDataset(InterleavedBaseIterableDataset, ParquetStandard
         return data
 
     def _phrasing(self, phrasings: Sequence[str]) -> str:
-        if not phrasings:
-            raise SkipSample("missing instruction")
-        return phrasings[self.rng.choose(len(phrasings))]
+        if not phrasings or isinstance(phrasings, str):
+            raise SkipSample("broken instruction", f"a step has {phrasings!r:.40}, not a list of phrasings")
+        phrasing = phrasings[self.rng.choose(len(phrasings))]
+        if not isinstance(phrasing, str):
+            raise SkipSample("broken instruction", f"a phrasing is {phrasing!r:.40}, not a text")
+        return phrasing
 
     def _add(self, data: Sample, images: Sequence[bytes], number: int, **needs: bool) -> Sample:
         source = self.images.open(images[number], f"image {number} of the chain")

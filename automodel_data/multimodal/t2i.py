@@ -73,7 +73,7 @@ class T2IIterableDataset(DistributedIterableDataset):
         return f"{self.data_paths[path_index]}, row group {group}, row {row}"
 
     def parse(self, row: ParquetRow) -> Sample:
-        source = self.images.open(row["image"] or b"", "its image")
+        source = self.images.open(row["image"], "its image")
         sample = Sample()
         sample.add(TextItem(ids=self.tokenizer.encode(self._caption(row["captions"])), loss=False, enable_cfg=True))
         sample.add(VaeItem(picture=PlannedImage.of(source, self.transform), loss=True, enable_cfg=False))
@@ -87,4 +87,7 @@ class T2IIterableDataset(DistributedIterableDataset):
         if not isinstance(captions, dict):
             raise SkipSample("broken captions", f"captions is {encoded!r:.60}, not a JSON object")
         texts = list(captions.values())
-        return texts[self.rng.choose(len(texts))] if texts else " "
+        text = texts[self.rng.choose(len(texts))] if texts else " "
+        if not isinstance(text, str):
+            raise SkipSample("broken captions", f"a caption is {text!r:.40}, not a text")
+        return text

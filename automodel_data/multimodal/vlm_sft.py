@@ -97,6 +97,8 @@ class SftJSONLIterableDataset(DistributedIterableDataset):
             content = json.loads(line)
         except ValueError as error:
             raise SkipSample("broken JSON", str(error)) from error
+        if not isinstance(content, dict):
+            raise SkipSample("broken JSON", f"{line!r:.60} is no object")
         turns = read_turns(content)
         sources = self._sources(content, image_dir)
         if "image" not in content and "video" in content:
