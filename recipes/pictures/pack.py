@@ -80,9 +80,9 @@ def _paint_band(page: Image.Image, number: int, band: Band) -> None:
     line = band.top - SAMPLE_GAP // 2
     pen.line((MARGIN, line, PAGE_WIDTH - MARGIN, line), fill="#dcdfe5", width=2)
     position = band.sample.position
-    place = f"line {position}" if isinstance(position, int) else f"row {' / '.join(map(str, position))}"
+    place = position if isinstance(position, int) else " / ".join(map(str, position))
     pen.text((MARGIN, band.top + 2), f"{number}  {band.sample.dataset}", font=font(21, bold=True), fill=INK)
-    for offset, text in ((34, place), (60, f"{band.sample.length:,} tokens")):
+    for offset, text in ((34, f"row {place}, worker {band.sample.worker}"), (60, f"{band.sample.length:,} tokens")):
         pen.text((MARGIN, band.top + offset), text, font=font(18), fill=FAINT_INK)
     top = band.top
     for row in band.rows:

@@ -60,7 +60,7 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class PackedSample:
-    """One sample: its dataset, where in it the row lies, and its splits."""
+    """One sample: its dataset, the row's place in that worker's own order of rows, and its splits."""
 
     dataset: str
     position: int | list[int]
