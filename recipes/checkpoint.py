@@ -9,13 +9,15 @@ import logging
 import os
 import platform
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from recipes.generators import generator_state, restore_generators
@@ -89,7 +91,8 @@ class Checkpoints:
             shutil.rmtree(writing, ignore_errors=True)
             writing.mkdir(parents=True)
         world.barrier()
-        dcp.save(_tensors(trainer), checkpoint_id=writing)
+        with _explained(f"cannot write the checkpoint {final}"):
+            dcp.save(_tensors(trainer), checkpoint_id=writing)
         _write_json(writing / _rank_file(world.rank), _rank_state(trainer))
         world.barrier()
         if world.leads:
@@ -110,10 +113,8 @@ class Checkpoints:
         _check_ranks(path, record["world_size"], trainer.world.size)
         _warn_of_changes(self.resolved, record)
         tensors = _tensors(trainer)
-        try:
+        with _explained(f"resume ({path}): does not fit this model"):
             dcp.load(tensors, checkpoint_id=path)
-        except (ValueError, RuntimeError) as error:
-            raise ConfigError(f"resume ({path}): does not fit this model: {_first_line(error)}") from error
         set_state_dict(
             trainer.bare, trainer.optimizer, model_state_dict=tensors["model"], optim_state_dict=tensors["optimizer"]
         )
@@ -171,6 +172,18 @@ def is_complete(path: Path) -> bool:
     return all((path / name).is_file() and (path / name).stat().st_size == size for name, size in sizes.items())
 
 
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Turn what ``torch.distributed.checkpoint`` wraps into one line: files, names and shapes are the user's."""
+    try:
+        yield
+    except CheckpointException as error:
+        cause, _ = next(iter(error.failures.values()))
+        if not isinstance(cause, OSError | ValueError | RuntimeError):
+            raise
+        raise ConfigError(f"{what}: {str(cause).strip().partition(chr(10))[0]}") from error
+
+
 def _tensors(trainer: "Trainer") -> dict[str, Any]:
     model, optimizer = get_state_dict(trainer.bare, trainer.optimizer)
     ema = {} if trainer.ema is None else {"ema": trainer.ema.state_dict()}
@@ -220,7 +233,3 @@ def _warn_of_changes(now: Mapping[str, Any], record: Mapping[str, Any]) -> None:
     changed = [key for key in now if key not in _MAY_CHANGE and now[key] != record["config"].get(key)]
     if changed:
         log.warning("resume: the config differs from the checkpoint's in %s", ", ".join(changed))
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]

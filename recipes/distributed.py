@@ -64,7 +64,9 @@ def start(timeout_minutes: float) -> World:
             timeout=datetime.timedelta(minutes=timeout_minutes),
             **({} if "RANK" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}),
         )
-    return World(rank=rank, size=size, device=device)
+    world = World(rank=rank, size=size, device=device)
+    world.barrier()  # a rank that fails at once must not break the others' connecting
+    return world
 
 
 def stop() -> None:

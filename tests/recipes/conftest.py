@@ -11,13 +11,12 @@ import torch
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def on_ranks(tmp_path: Path) -> Callable[..., list[Any]]:
+@pytest.fixture(scope="session")
+def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Any]]:
     """Run ``function(folder)`` of a test file on several real ranks; return every rank's result."""
 
     def run(function: Callable[[Path], Any], ranks: int = 2) -> list[Any]:
-        folder = tmp_path / f"{function.__name__}-{ranks}"
-        folder.mkdir()
+        folder = tmp_path_factory.mktemp(function.__name__)
         driver, file = Path(__file__).with_name("on_ranks.py"), function.__code__.co_filename
         command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
         done = subprocess.run(

@@ -1,0 +1,113 @@
+"""Checkpoints are whole or absent, and say why they cannot be used."""
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import torch
+
+from recipes.checkpoint import CheckpointConfig, is_complete, newest
+from recipes.mistakes import ConfigError
+from tests.recipes.fakes import Setting, TwoLayers, trainer
+
+
+def trained(folder: Path, **checkpoint: object) -> list[str]:
+    """Train six steps; return the checkpoints that are left."""
+    trainer(Setting(directory=folder, checkpoint=CheckpointConfig(**checkpoint))).fit()
+    return sorted(path.name for path in (folder / "checkpoints").iterdir())
+
+
+def test_the_end_of_a_run_is_saved(tmp_path) -> None:
+    assert trained(tmp_path) == ["step-00000006"]
+
+
+def test_only_the_newest_are_kept(tmp_path) -> None:
+    assert trained(tmp_path, every_steps=1, keep=2) == ["step-00000005", "step-00000006"]
+
+
+def test_the_best_is_kept_too(tmp_path) -> None:
+    one = trainer(Setting(directory=tmp_path, checkpoint=CheckpointConfig(keep=1, best="val/loss")))
+    for step, loss in ((1, 3.0), (2, 1.0), (3, 2.0), (4, 4.0)):
+        one.step, one.latest["val/loss"] = step, loss
+        one.checkpoints.save(one)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000002", "step-00000004"]
+
+
+def test_nothing_is_saved_where_nothing_is_wanted(tmp_path) -> None:
+    trainer(Setting(directory=tmp_path, checkpoint=CheckpointConfig(at_end=False))).fit()
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_checkpoint_records_step_config_and_versions(tmp_path) -> None:
+    trained(tmp_path)
+    record = json.loads((tmp_path / "checkpoints/step-00000006/run.json").read_text())
+    assert (record["step"], record["world_size"], record["config"]) == (6, 1, {"name": "test"})
+    assert record["versions"]["torch"] == version("torch")
+
+
+def test_the_newest_complete_one_is_found(tmp_path) -> None:
+    trained(tmp_path, every_steps=3)
+    last, before = (tmp_path / f"checkpoints/step-0000000{step}" for step in (6, 3))
+    assert newest([tmp_path / "checkpoints"]) == last
+    weights = next(last.glob("*.distcp"))
+    weights.write_bytes(weights.read_bytes()[:-1])
+    assert not is_complete(last)
+    assert newest([tmp_path / "checkpoints"]) == before
+
+
+def test_what_a_killed_save_left_behind_is_no_checkpoint(tmp_path) -> None:
+    (tmp_path / "checkpoints/.step-00000003").mkdir(parents=True)
+    (tmp_path / "checkpoints/step-00000004").mkdir(parents=True)
+    assert newest([tmp_path / "checkpoints"]) is None
+
+
+def test_auto_starts_from_nothing_where_there_is_nothing(tmp_path) -> None:
+    one = trainer(Setting(directory=tmp_path / "run"))
+    one.checkpoints.restore(one, "auto")
+    assert one.step == 0
+
+
+def test_auto_finds_the_newest_of_the_runs_of_the_same_name(tmp_path) -> None:
+    trained(tmp_path / "monday")
+    one = trainer(Setting(directory=tmp_path / "tuesday"))
+    one.checkpoints.restore(one, "auto")
+    assert one.step == 6
+
+
+def test_an_incomplete_checkpoint_is_refused_by_name(tmp_path) -> None:
+    one = trainer(Setting(directory=tmp_path))
+    with pytest.raises(ConfigError, match=r"resume \(.*nowhere\): not a complete checkpoint"):
+        one.checkpoints.restore(one, str(tmp_path / "nowhere"))
+
+
+def test_another_number_of_ranks_is_refused_with_both_numbers(tmp_path) -> None:
+    trained(tmp_path)
+    record = tmp_path / "checkpoints/step-00000006/run.json"
+    changed = json.loads(record.read_text()) | {"world_size": 2}
+    record.write_text(json.dumps(changed))
+    marker = record.with_name("complete.json")
+    marker.write_text(json.dumps(json.loads(marker.read_text()) | {"run.json": record.stat().st_size}))
+    one = trainer(Setting(directory=tmp_path))
+    with pytest.raises(ConfigError, match="written by 2 ranks, this run has 1"):
+        one.checkpoints.restore(one, str(record.parent))
+
+
+def test_the_checkpoint_of_another_model_is_refused(tmp_path, monkeypatch) -> None:
+    trained(tmp_path)
+    init = TwoLayers.__init__
+
+    def wider(self: TwoLayers) -> None:
+        init(self)
+        self.head = torch.nn.Linear(4, 3)
+
+    monkeypatch.setattr(TwoLayers, "__init__", wider)
+    one = trainer(Setting(directory=tmp_path))
+    with pytest.raises(ConfigError, match="does not fit this model"):
+        one.checkpoints.restore(one, "auto")
+
+
+@pytest.mark.parametrize(("settings", "key"), [({"every_steps": 0}, "every_steps"), ({"keep": 0}, "keep")])
+def test_settings_that_mean_nothing_are_refused(settings, key) -> None:
+    with pytest.raises(ConfigError, match=rf"checkpoint.{key} \(0\) must be at least 1"):
+        CheckpointConfig(**settings).check()
