@@ -18,7 +18,7 @@ from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
 from automodel_data.errors import DataError, SkipSample
-from automodel_data.storage import read_bytes
+from automodel_data.storage import is_uri, read_bytes
 
 Pixels = Image.Image | torch.Tensor
 """A decoded RGB image: Pillow's, or a uint8 tensor [3, H, W]."""
@@ -135,7 +135,7 @@ class ImagePolicy:
         if not isinstance(content, bytes | str):
             raise SkipSample("missing image", f"{origin} is {content!r:.40}, not the bytes of a file")
         try:
-            if isinstance(content, str) and "://" in content:
+            if isinstance(content, str) and is_uri(content):
                 content = read_bytes(content)
             with Image.open(io.BytesIO(content) if isinstance(content, bytes) else content) as header:
                 orientation = _orientation(header) if self.exif_orientation else 1

@@ -1,24 +1,41 @@
 """Open, list and contain paths: local ones and whatever ``pyarrow.fs`` reaches (s3, gs, hdfs, file)."""
 
+import posixpath
+import re
 from pathlib import Path
 
 from pyarrow import fs
 
 from automodel_data.errors import DataError
 
+_URI = re.compile(r"([a-z][a-z0-9+.-]*://[^/]*)(.*)", re.IGNORECASE | re.DOTALL)
+
+
+def is_uri(path: str) -> bool:
+    """Return whether a path starts with a scheme."""
+    return _URI.match(path) is not None
+
+
+def join(directory: str, name: str) -> str:
+    """Return the path of ``name`` in ``directory``; an absolute path or a URI stands for itself."""
+    return name if is_uri(name) else posixpath.join(directory, name)
+
 
 def resolve(path: str) -> tuple[fs.FileSystem, str]:
-    """Split a path or URI into its filesystem and the path inside it.
+    """Split a path or URI into its filesystem and the path inside it, which is taken as it stands (no %-escapes).
 
     Raises:
         DataError: the scheme is unknown or its filesystem cannot be reached.
     """
-    if "://" not in path:
+    match = _URI.match(path)
+    if match is None:
         return fs.LocalFileSystem(), path
+    root, rest = match.groups()
     try:
-        return fs.FileSystem.from_uri(path)
+        filesystem, base = fs.FileSystem.from_uri(f"{root}/")
     except (OSError, ValueError) as error:
         raise DataError(f"cannot open the filesystem of {path!r}: {error}") from error
+    return filesystem, base.rstrip("/") + rest
 
 
 def read_bytes(path: str) -> bytes:
@@ -27,7 +44,7 @@ def read_bytes(path: str) -> bytes:
     Raises:
         OSError: the file is missing or cannot be read.
     """
-    if "://" not in path:
+    if not is_uri(path):
         return Path(path).read_bytes()
     filesystem, inner = resolve(path)
     with filesystem.open_input_stream(inner) as stream:

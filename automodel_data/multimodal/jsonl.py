@@ -11,7 +11,7 @@ from typing import overload
 import numpy as np
 
 from automodel_data.errors import DataError
-from automodel_data.storage import read_bytes
+from automodel_data.storage import is_uri, read_bytes
 
 _SORT_PREFIX = 64  # bytes; lines that agree so far are compared whole
 
@@ -33,7 +33,7 @@ class JsonlFile:
     def _open(self) -> None:
         self._bytes: mmap.mmap | bytes
         try:
-            if "://" in self.path:
+            if is_uri(self.path):
                 self._bytes = read_bytes(self.path)
             else:
                 with Path(self.path).open("rb") as file:

@@ -159,7 +159,7 @@ class _LayoutBuilder:
         starts, ends = (True, True) if item.clip is None else (item.clip.starts, item.clip.ends)
         delta = None if item.clip is None else item.clip.frame_delta
         if starts:
-            self._open_split(item, noised=item.loss and delta is None)
+            self._open_split(item, noised=isinstance(item, VaeItem) and item.loss and delta is None)
         layout, tokens = self.layout, self._rules.tokens
         first = layout.length
         self._write([tokens.start_of_image])

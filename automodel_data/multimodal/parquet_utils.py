@@ -117,14 +117,15 @@ def read_row_group(path: str, group: int, start: int, lose: LoseRows) -> Iterato
 
     Where reading fails, what is left of the group is reported to ``lose``, and the next group starts afresh.
     """
-    row, size = start, start + 1
+    following, size = start, start + 1
     try:
         with open_parquet(path) as file:
             size = file.metadata.row_group(group).num_rows
             for row, values in _rows(path, file, group, start):
                 yield row, values
+                following = row + 1
     except UNREADABLE as error:
-        lose("unreadable row group", f"{path}, row group {group}", f"from row {row}: {error}", size - row)
+        lose("unreadable row group", f"{path}, row group {group}", f"from row {following}: {error}", size - following)
 
 
 def _rows(path: str, file: pq.ParquetFile, group: int, start: int) -> Iterator[tuple[int, ParquetRow]]:

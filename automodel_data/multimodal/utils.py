@@ -52,13 +52,15 @@ def len2weight(x: int, loss_reduction: str = "square") -> float:
     Raises:
         ValueError: there is no such reduction.
     """
+    if x == 0:
+        return 0.0
     match loss_reduction:
         case "token":
             return 1.0
         case "sample":
-            return 1 / x if x else 0.0
+            return 1 / x
         case "square":
-            return 1 / math.sqrt(x) if x else 0.0
+            return 1 / math.sqrt(x)
         case _:
             raise ValueError(f"loss_reduction is {loss_reduction!r}; it must be 'token', 'sample' or 'square'")
 

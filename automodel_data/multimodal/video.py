@@ -1,21 +1,23 @@
 """Frames of a clip: a folder of images, or a video file decoded with decord or PyAV."""
 
 import importlib.util
+import io
 import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from automodel_data.errors import SkipSample
+from automodel_data.errors import DataError, SkipSample
 from automodel_data.images import ImageBackend, ImagePolicy, ImageSource, PillowBackend, Pixels
 from automodel_data.randomness import Randomness
+from automodel_data.storage import is_uri, list_files, read_bytes
 
 _FRAME_NUMBER = re.compile(r"_(\d+)\.jpe?g$", re.IGNORECASE)
+_SAMPLED_BY_RATE = re.compile(r"fps(\d+\.?\d*|\.\d+)")
 
 
 def get_frame_indices(
@@ -30,10 +32,10 @@ def get_frame_indices(
     """Choose frames of a clip of ``vlen`` frames (the scheme of InternVL).
 
     Args:
-        num_frames: Frames wanted (``rand`` and ``middle``).
+        num_frames: Frames wanted (``rand`` and ``middle``); a shorter clip's last frame is repeated.
         vlen: Frames in the clip.
         sample: ``rand``: one drawn from each equal interval; ``middle``: the interval's centre; ``fps<r>``: r a second.
-        fix_start: Offset into each interval instead of a draw.
+        fix_start: Offset into each interval, instead of a draw or the centre.
         input_fps: Frame rate of the clip (``fps<r>``).
         max_num_frames: Most frames for ``fps<r>``, -1 for any number.
         rng: Where draws come from; a fresh one where omitted.
@@ -41,30 +43,45 @@ def get_frame_indices(
     Raises:
         ValueError: there is no such sampling.
     """
-    if sample.startswith("fps"):
-        step = input_fps / float(sample[3:])
-        indices = [int(i) for i in np.arange(step / 2, vlen, step)]
+    if rate := _rate(sample):
+        seconds = np.arange(0.5 / rate, vlen / input_fps + 0.5 / rate, 1 / rate)
+        indices = [index for index in np.around(seconds * input_fps).astype(int).tolist() if index < vlen]
         return indices[:max_num_frames] if max_num_frames > 0 else indices
     count = min(num_frames, vlen)
-    edges = np.linspace(0, vlen, count + 1).astype(int)
-    intervals = [(int(a), int(b) - 1) for a, b in itertools.pairwise(edges)]
-    if sample == "middle":
-        return [(first + last) // 2 for first, last in intervals]
-    if sample != "rand":
-        raise ValueError(f"sample is {sample!r}; it must be 'rand', 'middle' or 'fps<rate>'")
+    edges = np.linspace(0, vlen, count + 1).astype(int).tolist()
+    intervals = [(first, end - 1) for first, end in itertools.pairwise(edges)]
     if fix_start is not None:
-        return [first + fix_start for first, _ in intervals]
-    rng = rng or Randomness(int(np.random.SeedSequence().entropy) % 2**32)  # type: ignore[arg-type]
-    if any(first >= last for first, last in intervals):
-        return rng.subset(vlen, count)
-    return [first + rng.choose(last - first) for first, last in intervals]
+        indices = [first + fix_start for first, _ in intervals]
+    elif sample == "middle":
+        indices = [(first + last) // 2 for first, last in intervals]
+    else:
+        rng = rng or Randomness(int(np.random.SeedSequence().entropy) % 2**32)  # type: ignore[arg-type]
+        if any(first >= last for first, last in intervals):
+            indices = rng.subset(vlen, count)
+        else:
+            indices = [first + rng.choose(last - first) for first, last in intervals]
+    return indices + indices[-1:] * (num_frames - count)
+
+
+def _rate(sample: str) -> float | None:
+    """Return the frames a second of ``fps<rate>``, None for ``rand`` and ``middle``."""
+    if sample in ("rand", "middle"):
+        return None
+    match = _SAMPLED_BY_RATE.fullmatch(sample)
+    if match is None or float(match[1]) == 0:
+        raise ValueError(f"sample is {sample!r}; it must be 'rand', 'middle' or 'fps<rate>' with a rate above 0")
+    return float(match[1])
 
 
 @dataclass(eq=False)
 class VideoClip:
-    """The chosen frames of one video file; decoded together, once, when the first of them is needed."""
+    """The chosen frames of one video file; decoded together, once, when the first of them is needed.
 
-    path: str
+    ``content`` is the file's bytes, or the path of a local file.
+    """
+
+    content: bytes | str = field(repr=False)
+    origin: str
     indices: Sequence[int]
     width: int
     height: int
@@ -77,7 +94,7 @@ class VideoClip:
             SkipSample: the file is truncated or broken.
         """
         decode = _decode_with_decord if importlib.util.find_spec("decord") else _decode_with_pyav
-        return [Image.fromarray(frame) for frame in decode(self.path, self.indices)]
+        return [Image.fromarray(frame) for frame in decode(_openable(self.content), self.origin, self.indices)]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -103,32 +120,36 @@ class ClipFrame:
         return self.clip.frames[self.number]
 
 
-def _decode_with_decord(path: str, indices: Sequence[int]) -> list[np.ndarray]:
+def _openable(content: bytes | str) -> io.BytesIO | str:
+    return io.BytesIO(content) if isinstance(content, bytes) else content
+
+
+def _decode_with_decord(file: io.BytesIO | str, origin: str, indices: Sequence[int]) -> list[np.ndarray]:
     import decord  # no wheel on every platform
 
     try:
-        reader = decord.VideoReader(path, num_threads=1)
+        reader = decord.VideoReader(file, num_threads=1)
         return list(reader.get_batch(list(indices)).asnumpy())
     except (decord.DECORDError, RuntimeError, IndexError) as error:
-        raise SkipSample("undecodable video", f"{path}: {str(error).splitlines()[-1]}") from error
+        raise SkipSample("undecodable video", f"{origin}: {str(error).splitlines()[-1]}") from error
 
 
-def _decode_with_pyav(path: str, indices: Sequence[int]) -> list[np.ndarray]:
+def _decode_with_pyav(file: io.BytesIO | str, origin: str, indices: Sequence[int]) -> list[np.ndarray]:
     import av  # slow to import, and only videos need it
 
     wanted = set(indices)
     found: dict[int, np.ndarray] = {}
     try:
-        with av.open(path) as container:
+        with av.open(file, "r") as container:
             for number, frame in enumerate(container.decode(video=0)):
                 if number in wanted:
                     found[number] = frame.to_ndarray(format="rgb24")
                 if len(found) == len(wanted):
                     break
     except (av.FFmpegError, IndexError) as error:
-        raise SkipSample("undecodable video", f"{path}: {error}") from error
+        raise SkipSample("undecodable video", f"{origin}: {error}") from error
     if len(found) < len(wanted):
-        raise SkipSample("undecodable video", f"{path}: frames {sorted(wanted - found.keys())} are missing")
+        raise SkipSample("undecodable video", f"{origin}: frames {sorted(wanted - found.keys())} are missing")
     return [found[index] for index in indices]
 
 
@@ -140,18 +161,25 @@ class _VideoHeader:
     height: int
 
 
-def _read_header(path: str) -> _VideoHeader:
+def _read_header(content: bytes | str, origin: str) -> _VideoHeader:
     import av
 
     try:
-        with av.open(path) as container:
+        with av.open(_openable(content), "r") as container:
             stream = container.streams.video[0]
             frames = stream.frames or sum(packet.size > 0 for packet in container.demux(stream))
             return _VideoHeader(frames, float(stream.average_rate or 1), stream.width, stream.height)
     except FileNotFoundError as error:
-        raise SkipSample("missing video", path) from error
+        raise SkipSample("missing video", origin) from error
     except (av.FFmpegError, IndexError) as error:
-        raise SkipSample("unreadable video", f"{path}: {error}") from error
+        raise SkipSample("unreadable video", f"{origin}: {error}") from error
+
+
+def _fetch(path: str) -> bytes:
+    try:
+        return read_bytes(path)
+    except OSError as error:
+        raise SkipSample("missing video", f"{path}: {error}") from error
 
 
 @dataclass(slots=True)
@@ -159,9 +187,12 @@ class FrameSampler:
     """Choose the frames of a clip; draws the number of frames, then the frames.
 
     Args:
-        max_num_frames: Most frames.
+        max_num_frames: Most frames; -1 for as many as ``min_num_frames``.
         min_num_frames: Fewest frames.
         sample: ``rand``, ``middle`` or ``fps<rate>``.
+
+    Raises:
+        ValueError: the bounds contradict each other, or there is no such sampling.
     """
 
     max_num_frames: int = -1
@@ -170,32 +201,47 @@ class FrameSampler:
     rng: Randomness = field(default_factory=lambda: Randomness(0), repr=False, compare=False)
     images: ImagePolicy = field(default_factory=ImagePolicy, repr=False, compare=False)
 
-    def __call__(self, file_name: str) -> tuple[list[Image.Image], list[int]]:
-        """Return the chosen frames, RGB, and their indices."""
-        sources, indices = self.plan(file_name)
+    def __post_init__(self) -> None:
+        if self.min_num_frames < 1:
+            raise ValueError(f"min_num_frames ({self.min_num_frames}) must be at least 1")
+        if 0 <= self.max_num_frames < self.min_num_frames:
+            raise ValueError(
+                f"max_num_frames ({self.max_num_frames}) must not be below min_num_frames ({self.min_num_frames})"
+            )
+        _rate(self.sample)
+
+    def __call__(self, file_name: str) -> list[Image.Image]:
+        """Return the chosen frames, RGB (``plan`` also tells which they are)."""
         backend = PillowBackend()
-        return [source.decode(backend) for source in sources], indices  # type: ignore[misc]  # Pillow gives images
+        return [source.decode(backend) for source in self.plan(file_name)[0]]  # type: ignore[misc]  # Pillow's images
 
     def plan(self, file_name: str) -> tuple[list[ImageSource], list[int]]:
-        """Choose frames without decoding them; a name ending in ``/`` is a folder of ``..._<n>.jpg``.
+        """Choose frames, and their indices, without decoding; a name ending in ``/`` is a folder of ``..._<n>.jpg``.
 
         Raises:
-            SkipSample: the clip is missing or unreadable.
+            SkipSample: the clip is missing, unreadable, or too short to give a frame.
         """
-        if file_name.endswith("/"):
-            return self._plan_folder(file_name)
-        header = _read_header(file_name)
+        sources, indices = self._plan_folder(file_name) if file_name.endswith("/") else self._plan_file(file_name)
+        if not indices:
+            raise SkipSample("video too short", f"{file_name} gives no frame by {self.sample!r}")
+        return sources, indices
+
+    def _plan_file(self, path: str) -> tuple[list[ImageSource], list[int]]:
+        content = _fetch(path) if is_uri(path) else path
+        header = _read_header(content, path)
         indices = self._choose(self._draw_count(), header.frames, header.fps)
-        clip = VideoClip(file_name, indices, header.width, header.height)
+        clip = VideoClip(content, path, indices, header.width, header.height)
         return [ClipFrame(clip, number) for number in range(len(indices))], indices
 
     def _plan_folder(self, folder: str) -> tuple[list[ImageSource], list[int]]:
-        numbered = [
-            (int(match[1]), path) for path in Path(folder).glob("*") if (match := _FRAME_NUMBER.search(path.name))
-        ]
+        try:
+            files = list_files(folder)
+        except DataError as error:
+            raise SkipSample("missing video", str(error)) from error
+        numbered = [(int(match[1]), path) for path in files if (match := _FRAME_NUMBER.search(path))]
         if not numbered:
             raise SkipSample("missing video", f"{folder} holds no ..._<n>.jpg")
-        paths = [str(path) for _, path in sorted(numbered)]
+        paths = [path for _, path in sorted(numbered)]
         count = self._draw_count()
         indices = list(range(len(paths))) if len(paths) <= count else self._choose(count, len(paths), fps=1)
         return [self.images.open(paths[index], paths[index]) for index in indices], indices

@@ -13,6 +13,7 @@ from automodel_data.multimodal.plan import PlannedImage, Position, Sample, TextI
 from automodel_data.multimodal.transforms import ImageTransform
 from automodel_data.multimodal.video import FrameSampler
 from automodel_data.randomness import Randomness
+from automodel_data.storage import join
 
 
 class SftJSONLIterableDataset(DistributedIterableDataset):
@@ -109,11 +110,11 @@ class SftJSONLIterableDataset(DistributedIterableDataset):
     def _sources(self, content: Mapping[str, Any], image_dir: str) -> list[ImageSource]:
         if "image" in content:
             names = content["image"] if isinstance(content["image"], list) else [content["image"]]
-            return [self.images.open(path, path) for path in (f"{image_dir}/{name}" for name in names)]
+            return [self.images.open(path, path) for path in (join(image_dir, str(name)) for name in names)]
         if "video" in content:
             if self.frame_sampler is None:
                 raise SkipSample("video without frame sampler", "the group's config has no frame_sampler_args")
-            return self.frame_sampler.plan(f"{image_dir}/{content['video']}")[0]
+            return self.frame_sampler.plan(join(image_dir, str(content["video"])))[0]
         return []
 
     def _sample(self, pieces: Sequence[Piece], sources: Sequence[ImageSource]) -> Sample:
