@@ -170,31 +170,28 @@ class MotAttention(nn.Module):
                 self.add_module(norm, RmsNorm(self.head_dim, config.rms_norm_eps) if config.qk_norm else nn.Identity())
 
     def forward(self, x_LD: Tensor, routing: Routing) -> Tensor:
-        v = routing.apply(x_LD, self._heads(self.v_proj), self._heads(self.v_proj_moe_gen))
         q = routing.apply(
             x_LD,
-            self._heads(self.q_proj, self.q_norm),
-            self._heads(self.q_proj_moe_gen, self.q_norm_moe_gen),
+            und=lambda x: self.q_norm(self._heads(self.q_proj(x))),
+            gen=lambda x: self.q_norm_moe_gen(self._heads(self.q_proj_moe_gen(x))),
         )
         k = routing.apply(
             x_LD,
-            self._heads(self.k_proj, self.k_norm),
-            self._heads(self.k_proj_moe_gen, self.k_norm_moe_gen),
+            und=lambda x: self.k_norm(self._heads(self.k_proj(x))),
+            gen=lambda x: self.k_norm_moe_gen(self._heads(self.k_proj_moe_gen(x))),
         )
+        v = self._heads(routing.apply(x_LD, self.v_proj, self.v_proj_moe_gen))
         rope = rope_tables(routing.positions, self.head_dim, self.rope_theta)
         q, k = rotate(q, rope).to(v.dtype), rotate(k, rope).to(v.dtype)
-        gathered = routing.attention(*(x[routing.place] for x in (q, k, v)))
-        return routing.apply(gathered.flatten(1)[routing.rows], self._und_output, self.o_proj_moe_gen)
+        gathered = routing.attention(*(x[routing.place] for x in (q, k, v))).flatten(1)
+        return routing.apply(
+            gathered[routing.rows],
+            und=lambda x: self.o_proj(x.detach() if self.freeze_und else x),
+            gen=self.o_proj_moe_gen,
+        )
 
-    def _heads(self, project: nn.Module, norm: nn.Module | None = None) -> Callable[[Tensor], Tensor]:
-        def heads(x_ND: Tensor) -> Tensor:
-            split = project(x_ND).unflatten(-1, (-1, self.head_dim))
-            return split if norm is None else norm(split)
-
-        return heads
-
-    def _und_output(self, gathered_UD: Tensor) -> Tensor:
-        return self.o_proj(gathered_UD.detach() if self.freeze_und else gathered_UD)
+    def _heads(self, x_ND: Tensor) -> Tensor:
+        return x_ND.unflatten(-1, (-1, self.head_dim))
 
 
 class GatedMlp(nn.Module):
