@@ -45,10 +45,14 @@ class _WorkerStream(IterableDataset):
         if saved is not None:
             self._dataset.load_state_dict(saved)
         try:
-            for batch, state in self._dataset.packs_with_state():
-                yield StatefulPack(bagel_packed_collate_fn([batch]), state)
+            yield from map(_collated, self._dataset.packs_with_state())  # unlike a loop, it holds no pack
         except DataError as error:
             yield error
+
+
+def _collated(pack_and_state: tuple[dict[str, Any], dict[str, Any]]) -> StatefulPack:
+    pack, state = pack_and_state
+    return StatefulPack(bagel_packed_collate_fn([pack]), state)
 
 
 class PackedDataLoader:
@@ -80,11 +84,13 @@ class PackedDataLoader:
             pin_memory=self.pin_memory,
             prefetch_factor=self.prefetch_factor if self.num_workers else None,
         )
-        for pack in packs:
-            if isinstance(pack, DataError):
-                raise pack
-            self._state = self._state.after(pack.state)
-            yield pack.batch
+        yield from map(self._hand_out, packs)
+
+    def _hand_out(self, pack: StatefulPack | DataError) -> SimpleCustomBatch:
+        if isinstance(pack, DataError):
+            raise pack
+        self._state = self._state.after(pack.state)
+        return pack.batch
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state behind the last pack handed out, as plain values that JSON can hold."""

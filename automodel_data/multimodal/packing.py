@@ -9,6 +9,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -149,7 +150,7 @@ class PackedDataset(IterableDataset):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield packs as mappings of tensors, without end."""
-        return (batch for batch, _ in self.packs_with_state())
+        return map(itemgetter(0), self.packs_with_state())
 
     def packs_with_state(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """Yield each pack with the state behind it (plain values)."""
@@ -160,6 +161,7 @@ class PackedDataset(IterableDataset):
                 if batch is not None:
                     self._yielded += 1
                     yield batch, self.state_dict()
+                    del batch  # it must not lie beside the next one while that is made
 
     def _begin(self) -> None:
         info = get_worker_info()
