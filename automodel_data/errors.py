@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,24 @@ class SkipSample(Exception):  # noqa: N818 - a row's way out, not an error of th
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
         self.detail = detail
+
+
+@dataclass(eq=False, slots=True)
+class Harvest:
+    """What a stretch of rows gave: the rows read, and how many of their samples are not lost.
+
+    Samples are lost late, too: by the packer, or when their images are decoded. So each holds on to its harvest. One
+    that is ``closed`` (its rows are all read; the text says which they were) has failed as soon as no sample is left.
+    """
+
+    rows: int = 0
+    good: int = 0
+    closed: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether all these rows gave nothing."""
+        return self.good == 0 and bool(self.closed)
 
 
 class DropLedger:

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from automodel_data.errors import DataError, DropLedger, SkipSample
+from automodel_data.errors import DataError, DropLedger, Harvest, SkipSample
 from automodel_data.images import ImagePolicy
 from automodel_data.multimodal.plan import Position, Sample, SampleIndex, join_position, split_position
 from automodel_data.placement import Placement, Stretch, walk
@@ -17,7 +17,8 @@ from automodel_data.randomness import Draw, Randomness
 
 log = logging.getLogger(__name__)
 
-MAX_LOST_IN_A_ROW = 10_000
+MAX_LOST_ROWS = 10_000
+"""A source that gives nothing in so many rows is given up before its pass is over."""
 
 
 class DistributedIterableDataset(IterableDataset):
@@ -56,8 +57,7 @@ class DistributedIterableDataset(IterableDataset):
         self.passes = 0
         self.dealt: list[list[Stretch]] = []
         self.ledger = DropLedger()
-        self._kept_in_pass = 0
-        self._lost_in_a_row = 0
+        self._harvest = Harvest()
 
     def adopt(self, rng: Randomness, images: ImagePolicy) -> None:
         """Draw from ``rng`` and open images by ``images`` from now on; the packer hands its own to every source."""
@@ -188,17 +188,17 @@ class DistributedIterableDataset(IterableDataset):
         """Yield samples for ever; a resume position holds for the first pass only.
 
         Raises:
-            DataError: a whole pass, or ``MAX_LOST_IN_A_ROW`` rows in a row, gave nothing.
+            DataError: a whole pass, or ``MAX_LOST_ROWS`` rows, gave nothing.
         """
         placement = self._placement()
         if self.cursor is None and self.passes == 0:
             self.cursor = self._get_worker_data_status(placement.worker)
         while True:
             whole_pass = self.cursor is None and not self.dealt
-            self._kept_in_pass = 0
+            self._harvest = first = Harvest()
             yield from self._read_pass(placement)
-            if whole_pass and self._kept_in_pass <= 0:
-                raise DataError(f"a whole pass over {self.dataset_name} gave no usable sample; {self._losses()}")
+            if whole_pass and self._harvest is first:
+                self._close_harvest("a whole pass over")
             self.cursor = None
             self.passes += 1
             self.dealt = self.dealt[1:]
@@ -221,9 +221,22 @@ class DistributedIterableDataset(IterableDataset):
                     position=self.cursor, path=index, worker_id=placement.worker, dataset_name=self.dataset_name
                 )
                 sample = self._parse_or_count(row, origin)
+                self._harvest.rows += 1
                 if sample is not None:
-                    self._kept_in_pass += 1
+                    self._harvest.good += 1
                     yield sample
+                if self._harvest.rows == MAX_LOST_ROWS:
+                    self._close_harvest(f"{MAX_LOST_ROWS} rows of")
+                    self._harvest = Harvest()
+
+    def _close_harvest(self, rows: str) -> None:
+        self._harvest.closed = rows
+        self._check_harvest(self._harvest)
+
+    def _check_harvest(self, harvest: Harvest) -> None:
+        if harvest.failed:
+            losses = self.ledger.describe(self.dataset_name)
+            raise DataError(f"{harvest.closed} {self.dataset_name} gave no usable sample; {losses}")
 
     def restore(self, origin: SampleIndex, draws: Sequence[Draw]) -> Sample:
         """Parse a row again with the decisions drawn for it then.
@@ -245,9 +258,14 @@ class DistributedIterableDataset(IterableDataset):
     # losses -------------------------------------------------------------------------------------------------------
 
     def reject(self, sample: Sample, reason: str, detail: str = "") -> None:
-        """Count a sample that was yielded but can never be used."""
-        self._kept_in_pass -= 1
+        """Count a sample that was yielded but can never be used.
+
+        Raises:
+            DataError: it was the last hope of its pass.
+        """
         self.lose(sample, reason, detail)
+        sample.harvest.good -= 1
+        self._check_harvest(sample.harvest)
 
     def lose(self, sample: Sample, reason: str, detail: str = "") -> None:
         """Count a good sample that was given up."""
@@ -269,15 +287,6 @@ class DistributedIterableDataset(IterableDataset):
         except SkipSample as skipped:
             where = self.where(origin.path, origin.place)
             self.ledger.drop(self.dataset_name, skipped.reason, where, skipped.detail)
-            self._lost_in_a_row += 1
-            if self._lost_in_a_row >= MAX_LOST_IN_A_ROW:
-                raise DataError(
-                    f"{self._lost_in_a_row} rows of {self.dataset_name} in a row were lost; {self._losses()}"
-                ) from skipped
             return None
-        self._lost_in_a_row = 0
-        sample.index, sample.draws = origin, list(draws)
+        sample.index, sample.draws, sample.harvest = origin, list(draws), self._harvest
         return sample
-
-    def _losses(self) -> str:
-        return self.ledger.describe(self.dataset_name)

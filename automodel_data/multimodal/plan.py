@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from automodel_data.errors import Harvest
 from automodel_data.images import ImageSource, PillowBackend
 from automodel_data.multimodal.transforms import ImageTransform
 from automodel_data.randomness import Draw
@@ -150,6 +151,7 @@ class Sample(Mapping[str, Any]):
     num_tokens: int = 0
     index: SampleIndex | None = None
     draws: list[Draw] = field(default_factory=list)
+    harvest: Harvest = field(default_factory=Harvest, repr=False)
 
     @property
     def length(self) -> int:
