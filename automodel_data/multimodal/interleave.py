@@ -16,7 +16,16 @@ from automodel_data.multimodal.parquet_utils import (
     read_parquet_row,
     read_row_group,
 )
-from automodel_data.multimodal.plan import ClipPosition, PlannedImage, Position, Sample, TextItem, VaeItem, VitItem
+from automodel_data.multimodal.plan import (
+    ClipPosition,
+    PlannedImage,
+    Position,
+    Sample,
+    TextItem,
+    VaeItem,
+    VitItem,
+    sample_from_mapping,
+)
 from automodel_data.multimodal.transforms import ImageTransform
 
 _MERGE_PROBABILITY = 0.5
@@ -157,11 +166,11 @@ class ParquetStandardIterableDataset(DistributedIterableDataset):
         sample = self.parse_row(row)
         if not sample:
             raise SkipSample("unusable row", "parse_row returned nothing")
-        return sample
+        return sample_from_mapping(sample)
 
     @abstractmethod
-    def parse_row(self, row: Mapping[str, Any]) -> Sample:
-        """Turn a row into a sample; raise ``SkipSample(reason)`` where it cannot be used."""
+    def parse_row(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Turn a row into a sample, or its documented mapping; raise ``SkipSample(reason)`` where it cannot be used."""
 
 
 class UnifiedEditIterableDataset(InterleavedBaseIterableDataset, ParquetStandardIterableDataset):

@@ -41,9 +41,7 @@ class _WorkerStream(IterableDataset):
         info = get_worker_info()
         number = 0 if info is None else (info.id + self._state.next_worker) % info.num_workers
         self._dataset.worker_id = None if info is None else number
-        saved = self._state.workers[number]
-        if saved is not None:
-            self._dataset.load_state_dict(saved)
+        self._dataset.load_state_dict(self._state.workers[number])
         try:
             yield from map(_collated, self._dataset.packs_with_state())  # unlike a loop, it holds no pack
         except DataError as error:

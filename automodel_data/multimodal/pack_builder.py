@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from automodel_data.errors import DataError
+from automodel_data.errors import DataError, SkipSample
 from automodel_data.multimodal.plan import ImageItem, Item, Picture, Sample, TextItem, VaeItem, VitItem
 from automodel_data.multimodal.utils import len2weight
 from automodel_data.randomness import Randomness
@@ -113,7 +113,11 @@ class OpenPack:
 
 
 def lay_out(sample: Sample, rules: LayoutRules, rng: Randomness) -> SampleLayout:
-    """Decide every token of a sample: condition dropout first, then rows, positions and timesteps."""
+    """Decide every token of a sample: condition dropout first, then rows, positions and timesteps.
+
+    Raises:
+        SkipSample: condition dropout left nothing of it.
+    """
     builder = _LayoutBuilder(sample, rules, rng)
     for item in sample.plan:
         match item:
@@ -121,6 +125,8 @@ def lay_out(sample: Sample, rules: LayoutRules, rng: Randomness) -> SampleLayout
                 builder.add_text(item)
             case VitItem() | VaeItem():
                 builder.add_image(item)
+    if builder.layout.length == 0:
+        raise SkipSample("nothing left", "every item was dropped as a condition, or there was none")
     return builder.layout
 
 

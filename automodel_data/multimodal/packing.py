@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
-from automodel_data.errors import DataError, DropLedger, merge_counts
+from automodel_data.errors import DataError, DropLedger, SkipSample, merge_counts
 from automodel_data.images import ImagePolicy, image_backend
 from automodel_data.multimodal.checks import check_config, read_groups
 from automodel_data.multimodal.config import BagelDatasetConfig
@@ -130,7 +130,11 @@ class PackedDataset(IterableDataset):
         return OpenPack()
 
     def pack_sequence(self, sample: Mapping[str, Any], sequence_status: OpenPack) -> OpenPack:
-        """Lay out a sample behind those of the pack."""
+        """Lay out a sample behind those of the pack.
+
+        Raises:
+            SkipSample: condition dropout left nothing of it.
+        """
         sequence_status.add(lay_out(sample_from_mapping(sample), self._rules, self._rng))
         return sequence_status
 
@@ -198,7 +202,7 @@ class PackedDataset(IterableDataset):
                     yield pack
                     pack = self.set_sequence_status()
                 case Verdict.ADD:
-                    self.pack_sequence(sample, pack)
+                    self._pack(sample, pack)
                     if pack.num_tokens >= self._policy.expected_num_tokens:
                         yield pack
                         pack = self.set_sequence_status()
@@ -207,7 +211,13 @@ class PackedDataset(IterableDataset):
         for group in self._mixture.mandatory:
             while (sample := group.next()).length >= self._policy.max_num_tokens_per_sample:
                 self._reject_too_long(sample)
+            self._pack(sample, pack)
+
+    def _pack(self, sample: Sample, pack: OpenPack) -> None:
+        try:
             self.pack_sequence(sample, pack)
+        except SkipSample as error:
+            self._reject(sample, error.reason, error.detail)
 
     def _reject_too_long(self, sample: Sample) -> None:
         limit = self._policy.max_num_tokens_per_sample
@@ -239,12 +249,15 @@ class PackedDataset(IterableDataset):
             buffer=buffer,
         ).to_dict()
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue from a saved state when next iterated.
+    def load_state_dict(self, state_dict: Mapping[str, Any] | None) -> None:
+        """Continue from a saved state (None: from the beginning) when next iterated.
 
         Raises:
             DataError: the state was saved with other groups.
         """
+        self._resume = None
+        if state_dict is None:
+            return
         state = StreamState.from_dict(state_dict)
         names = [group.name for group in self._mixture.groups]
         if sorted(state.groups) != sorted(names):

@@ -223,11 +223,14 @@ def sample_from_mapping(mapping: Mapping[str, Any]) -> Sample:
         else:
             picture = TensorImage(next(images))
             items.append(_ITEM_TYPES[entry["type"]](picture=picture, clip=_clip_of(entry), **common))
+    return Sample(plan=items, num_tokens=mapping["num_tokens"], index=_index_of(mapping))
+
+
+def _index_of(mapping: Mapping[str, Any]) -> SampleIndex | None:
+    if "data_indexes" not in mapping:  # the reader adds it
+        return None
     where = mapping["data_indexes"]
-    index = SampleIndex(
-        position=where["data_indexes"], worker_id=where["worker_id"], dataset_name=where["dataset_name"]
-    )
-    return Sample(plan=items, num_tokens=mapping["num_tokens"], index=index)
+    return SampleIndex(position=where["data_indexes"], worker_id=where["worker_id"], dataset_name=where["dataset_name"])
 
 
 def _clip_of(entry: Mapping[str, Any]) -> ClipPosition | None:
