@@ -158,14 +158,18 @@ class PackedDataset(IterableDataset):
 
     def packs_with_state(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """Yield each pack with the state behind it (plain values)."""
-        self._begin()
         with self._decode_pool() as pool:
-            for pack in self._closed_packs():
+            for pack in self.planned_packs():
                 batch = self._materializer.materialize(pack.layouts, pool, self._reject)
                 if batch is not None:
                     self._yielded += 1
                     yield batch, self.state_dict()
                     del batch  # it must not lie beside the next one while that is made
+
+    def planned_packs(self) -> Iterator[OpenPack]:
+        """Yield closed packs without decoding an image: what a stream will hold, at the price of its headers."""
+        self._begin()
+        yield from self._closed_packs()
 
     def _begin(self) -> None:
         info = get_worker_info()
