@@ -1,19 +1,24 @@
 """Knobs that contradict each other are refused before any data or device is touched."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from automodel_data.errors import DataError
 from automodel_data.images import image_backend
 from automodel_data.multimodal.config import BagelDatasetConfig
-from automodel_data.multimodal.datasets import SftJSONLIterableDataset
 from automodel_data.multimodal.groups import GroupConfig
 from automodel_data.multimodal.policy import PackingPolicy
 from automodel_data.multimodal.transforms import ImageTransform
 
+_AT_LEAST_ONE = (
+    "vae_image_downsample", "max_latent_size", "vit_patch_size", "max_num_patch_per_side", "max_image_pixels",
+    "decode_threads",
+)  # fmt: skip
 
-def check_config(config: BagelDatasetConfig, policy: PackingPolicy) -> None:
-    """Refuse contradictions between budgets, groups, transforms and position tables.
+
+def check_config(config: BagelDatasetConfig, policy: PackingPolicy, dataset_info: Mapping[str, Any]) -> None:
+    """Refuse contradictions between budgets, groups, transforms and position tables; no data is touched.
 
     Raises:
         DataError: naming the keys, their values and the way out.
@@ -23,9 +28,12 @@ def check_config(config: BagelDatasetConfig, policy: PackingPolicy) -> None:
     for key in ("text_cond_dropout_prob", "vit_cond_dropout_prob", "vae_cond_dropout_prob"):
         if not 0 <= getattr(config, key) <= 1:
             raise DataError(f"{key} ({getattr(config, key)}) must lie between 0 and 1")
-    if config.decode_threads < 1:
-        raise DataError(f"decode_threads ({config.decode_threads}) must be at least 1")
+    for key in _AT_LEAST_ONE:
+        if getattr(config, key) < 1:
+            raise DataError(f"{key} ({getattr(config, key)}) must be at least 1")
     image_backend(config.image_backend)
+    for group in groups:
+        group.check(dataset_info)
     _check_images(config, groups)
 
 
@@ -51,7 +59,7 @@ def _check_images(config: BagelDatasetConfig, groups: Sequence[GroupConfig]) -> 
         table_key="max_num_patch_per_side",
     )
     for group in groups:
-        only_vit = issubclass(group.dataset_type, SftJSONLIterableDataset)
+        only_vit = group.dataset_type.transform_is_for_vit
         for key, grid in (("image_transform_args", vit if only_vit else vae), ("vit_image_transform_args", vit)):
             transform = group.transform(key)
             if transform is not None:
@@ -69,6 +77,11 @@ class PatchGrid:
 
     def check(self, transform: ImageTransform, where: str, bounded: bool) -> None:
         """Refuse a transform whose images do not fit the patches, or (``bounded``) the position table."""
+        if not 0 < transform.min_image_size <= transform.max_image_size:
+            raise DataError(
+                f"{where}.min_image_size ({transform.min_image_size}) must be above 0 and must not exceed "
+                f"max_image_size ({transform.max_image_size})"
+            )
         if transform.stride != self.patch:
             raise DataError(
                 f"{where}.image_stride ({transform.stride}) must equal {self.patch_key} ({self.patch}): "

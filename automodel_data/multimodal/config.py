@@ -110,7 +110,7 @@ class BagelDatasetConfig:
         """
         from automodel_data.multimodal.checks import check_config  # it reads this config
 
-        check_config(self, self.policy)
+        check_config(self, self.policy, self.resolved_dataset_info)
 
     @property
     def policy(self) -> PackingPolicy:

@@ -5,7 +5,7 @@ import random
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, ClassVar
 
 from torch.utils.data import IterableDataset, get_worker_info
 
@@ -37,6 +37,9 @@ class DistributedIterableDataset(IterableDataset):
         world_size: Ranks in all.
         num_workers: Worker processes of the dataloader, 0 for none.
     """
+
+    transform_is_for_vit: ClassVar[bool] = False
+    """Whether ``image_transform_args`` makes images for the understanding tower, not for the generation side."""
 
     def __init__(self, dataset_name: str, local_rank: int = 0, world_size: int = 1, num_workers: int = 8) -> None:
         self.dataset_name = dataset_name

@@ -1,5 +1,6 @@
 """Rows of texts and images in any order, from parquet row groups: the base to write new datasets on."""
 
+import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -27,6 +28,8 @@ from automodel_data.multimodal.plan import (
     sample_from_mapping,
 )
 from automodel_data.multimodal.transforms import ImageTransform
+
+log = logging.getLogger(__name__)
 
 _MERGE_PROBABILITY = 0.5
 _MOST_IMAGES = 3
@@ -140,6 +143,9 @@ class ParquetStandardIterableDataset(DistributedIterableDataset):
             groups = {path: info["num_row_groups"] for path, info in parquet_info.items()}
         else:
             groups = count_row_groups(files)
+        if unknown := [path for path in files if path not in groups]:
+            log.warning("%s: %d of %d parquet files are left out, e.g. %s: parquet_info does not know them, or their "
+                        "footers cannot be read", self.dataset_name, len(unknown), len(files), unknown[0])  # fmt: skip
         paths = [(path, group) for path in files if path in groups for group in range(groups[path])]
         if not paths:
             raise DataError(

@@ -20,7 +20,7 @@ from automodel_data.images import ImagePolicy, image_backend
 from automodel_data.multimodal.checks import check_config, read_groups
 from automodel_data.multimodal.config import BagelDatasetConfig
 from automodel_data.multimodal.distributed_iterable import DistributedIterableDataset
-from automodel_data.multimodal.groups import GroupConfig, build_group
+from automodel_data.multimodal.groups import GroupConfig
 from automodel_data.multimodal.materialize import Materializer
 from automodel_data.multimodal.mixture import Group, Mixture
 from automodel_data.multimodal.pack_builder import LayoutRules, OpenPack, SpecialTokens, lay_out
@@ -77,7 +77,7 @@ class PackedDataset(IterableDataset):
         self.data_config = data_config
         self.tokenizer = tokenizer
         self.placement = Placement(rank=local_rank, world_size=world_size, num_workers=num_workers)
-        self.dataset_info = dataset_info
+        self.dataset_info = data_config.resolved_dataset_info if dataset_info is None else dataset_info
         self.global_seed = data_config.data_seed if global_seed is None else global_seed
         self._policy = PackingPolicy(
             expected_num_tokens=expected_num_tokens,
@@ -86,7 +86,7 @@ class PackedDataset(IterableDataset):
             prefer_buffer_before=prefer_buffer_before,
             max_buffer_size=max_buffer_size,
         )
-        check_config(data_config, self._policy)
+        check_config(data_config, self._policy, self.dataset_info)
         self._rules = LayoutRules(
             tokens=SpecialTokens(**special_tokens),
             text_cond_dropout_prob=data_config.text_cond_dropout_prob,
@@ -114,9 +114,8 @@ class PackedDataset(IterableDataset):
 
     def build_datasets(self, datasets_metainfo: Sequence[GroupConfig], data_status: Any) -> list[Group]:
         """Build the groups' sources; ``data_status`` maps groups to positions."""
-        info = self.data_config.resolved_dataset_info if self.dataset_info is None else self.dataset_info
         return [
-            build_group(config, info, self.tokenizer, self.placement, (data_status or {}).get(config.name))
+            config.build(self.dataset_info, self.tokenizer, self.placement, (data_status or {}).get(config.name))
             for config in datasets_metainfo
         ]
 

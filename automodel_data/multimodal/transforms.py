@@ -90,6 +90,7 @@ class ImageTransform:
     ) -> None:
         self.stride = image_stride
         self.max_image_size = max_image_size
+        self.min_image_size = min_image_size
         self.resize_transform = MaxLongEdgeMinShortEdgeResize(
             max_size=max_image_size, min_size=min_image_size, stride=image_stride, max_pixels=max_pixels
         )

@@ -198,8 +198,8 @@ class FrameSampler:
     max_num_frames: int = -1
     min_num_frames: int = 8
     sample: str = "rand"
-    rng: Randomness = field(default_factory=lambda: Randomness(0), repr=False, compare=False)
-    images: ImagePolicy = field(default_factory=ImagePolicy, repr=False, compare=False)
+    rng: Randomness = field(default_factory=lambda: Randomness(0), init=False, repr=False, compare=False)
+    images: ImagePolicy = field(default_factory=ImagePolicy, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.min_num_frames < 1:

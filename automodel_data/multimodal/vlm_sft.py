@@ -30,6 +30,8 @@ class SftJSONLIterableDataset(DistributedIterableDataset):
         shuffle_seed: Seed of that.
     """
 
+    transform_is_for_vit = True
+
     def __init__(
         self,
         dataset_name: str,
