@@ -14,6 +14,7 @@ from automodel_data.errors import DataError
 from automodel_data.storage import is_uri, read_bytes
 
 _SORT_PREFIX = 64  # bytes; lines that agree so far are compared whole
+_SCANNED_AT_ONCE = 2**26  # bytes
 
 
 class JsonlFile:
@@ -26,9 +27,7 @@ class JsonlFile:
     def __init__(self, path: str) -> None:
         self.path = path
         self._open()
-        newlines = np.flatnonzero(np.frombuffer(self._bytes, dtype=np.uint8) == ord("\n")) + 1
-        ends = newlines if len(newlines) and newlines[-1] == len(self._bytes) else np.append(newlines, len(self._bytes))
-        self._offsets = np.concatenate([[0], ends]).astype(np.int64)
+        self._offsets = _line_starts(np.frombuffer(self._bytes, dtype=np.uint8))
 
     def _open(self) -> None:
         self._bytes: mmap.mmap | bytes
@@ -54,6 +53,16 @@ class JsonlFile:
     def __setstate__(self, state: dict) -> None:
         self.path, self._offsets = state["path"], state["_offsets"]
         self._open()
+
+
+def _line_starts(content: np.ndarray) -> np.ndarray:
+    """Return where each line starts, and where the last one ends, int64."""
+    behind_newlines = [
+        np.flatnonzero(content[start : start + _SCANNED_AT_ONCE] == ord("\n")) + start + 1
+        for start in range(0, len(content), _SCANNED_AT_ONCE)
+    ]
+    starts = np.concatenate([[0], *behind_newlines]).astype(np.int64)
+    return starts if starts[-1] == len(content) else np.append(starts, len(content))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
