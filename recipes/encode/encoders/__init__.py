@@ -1,0 +1,1 @@
+"""What turns pixels and texts into latents and embeddings; ``base`` says what every encoder can do."""

@@ -1,0 +1,121 @@
+"""One run of ``scripts/encode_cache.py`` on this rank: encode, verify or preview."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from automodel_data.errors import DataError
+from recipes import distributed
+from recipes.distributed import World
+from recipes.encode.cache import CacheWriter, encoder_hash
+from recipes.encode.config import EncodeConfig
+from recipes.encode.encoders.base import Encoder
+from recipes.encode.layouts import Layout
+from recipes.encode.prepare import Preparer
+from recipes.encode.preview import draw_sheet
+from recipes.encode.sources import Source, open_source
+from recipes.encode.verify import Findings, compare_with_source, verify
+from recipes.mistakes import ConfigError
+
+log = logging.getLogger(__name__)
+
+PREVIEW = "preview.png"
+
+
+def run(config: EncodeConfig) -> int:
+    """Do what ``config.action`` says, and return the exit code: 1 when ``verify`` finds anything wrong.
+
+    Raises:
+        ConfigError, DataError: the configuration or the source cannot make a cache.
+    """
+    world = distributed.start(config.timeout_minutes)
+    match config.action:
+        case "encode":
+            _encode(config, world)
+        case "verify" if world.leads:
+            return _verify(config, world)
+        case "preview" if world.leads:
+            _preview(config, world)
+    return 0
+
+
+def _encode(config: EncodeConfig, world: World) -> None:
+    encoder = config.encoder.build(world.device)
+    _check_grid(config, encoder)
+    losses = CacheWriter(
+        cache_dir=Path(config.cache_dir),
+        source=_source(config),
+        source_name=str(config.source),
+        layout=config.encode,
+        transform=config.transform,
+        encoder=encoder,
+        encoder_identity=world.share(encoder.identity() if world.leads else None),
+        dtype=_dtype(config),
+        threads=config.threads,
+        items_per_shard=config.items_per_shard,
+        world=world,
+    ).run()
+    if world.leads:
+        info = config.encode.open(config.cache_dir).get_bucket_info()
+        lost = losses.get(str(config.source), {})
+        log.info("%s: %d buckets %s; rows lost: %s", config.cache_dir, info["total_buckets"], info["buckets"], lost)
+
+
+def _verify(config: EncodeConfig, world: World) -> int:
+    dataset = config.encode.open(config.cache_dir)
+    findings = verify(dataset, config.threads)
+    if config.source is None:
+        log.warning("source has no value: stale samples are not looked for")
+    else:
+        _compare(config, world, findings)
+    for line in findings.lines():
+        log.info("%s", line)
+    if config.delete_orphans:
+        for path in findings.orphaned:
+            path.unlink()
+        log.info("deleted %d orphaned files", len(findings.orphaned))
+    return 0 if findings.usable else 1
+
+
+def _compare(config: EncodeConfig, world: World, findings: Findings) -> None:
+    identity = config.encoder.build(world.device).identity()
+    preparer = Preparer(
+        layout=config.encode,
+        transform=config.transform,
+        encoder_hash=encoder_hash(identity, _dtype(config)),
+        is_done=lambda key: False,
+    )
+    compare_with_source(findings, Path(config.cache_dir), _source(config), config.encode, preparer, config.threads)
+
+
+def _preview(config: EncodeConfig, world: World) -> None:
+    encoder = config.encoder.build(world.device)
+    dataset = config.encode.open(config.cache_dir)
+    sheet = draw_sheet(dataset, config.encode, encoder, config.preview.samples, config.preview.width)
+    path = Path(config.cache_dir) / PREVIEW
+    sheet.save(path)
+    log.info("wrote %s", path)
+
+
+def _source(config: EncodeConfig) -> Source:
+    layout: Layout = config.encode
+    source = open_source(str(config.source), layout.lines_file, layout.columns)
+    if not len(source):
+        raise DataError(f"source ({config.source}) has no rows")
+    return source
+
+
+def _check_grid(config: EncodeConfig, encoder: Encoder) -> None:
+    quantization = config.transform.quantization
+    if quantization % encoder.grid:
+        raise ConfigError(
+            f"transform.quantization ({quantization}) must be a multiple of {encoder.grid}: "
+            "the encoder's scale times a patch of 2"
+        )
+
+
+def _dtype(config: EncodeConfig) -> torch.dtype:
+    dtypes: dict[str, Any] = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+    return dtypes[config.dtype]

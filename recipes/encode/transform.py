@@ -1,0 +1,75 @@
+"""From an image file to the pixels that are encoded: upright, RGB, scaled and cut to its bucket's size."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from PIL import Image
+
+from automodel_data.diffusion.multi_tier_bucketing import MultiTierBucketCalculator
+from automodel_data.images import ImagePolicy, PillowBackend
+from recipes.encode.rows import Picture
+
+_VERSION = 1  # part of every key: raise it when pixels change
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BucketedImage:
+    """RGB pixels of a bucket's size, and where they were cut from."""
+
+    image: Image.Image
+    bucket_id: int
+    original_size: tuple[int, int]  # width, height, upright
+    crop_offset: tuple[int, int]  # left, top, after scaling
+
+    def pixels(self) -> torch.Tensor:
+        """Return float32 [3, H, W] in [-1, 1]."""
+        data = torch.frombuffer(bytearray(self.image.tobytes()), dtype=torch.uint8)
+        width, height = self.image.size
+        return data.view(height, width, 3).permute(2, 0, 1).float() / 127.5 - 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Transform:
+    """Choose a bucket by the nearest aspect ratio, cover it, and cut out the centre.
+
+    Args:
+        quantization: Every side is a multiple of it, in pixels.
+        max_pixels: Budget of a target.
+        context_max_pixels: Budget of a context; null: that of a target.
+    """
+
+    quantization: int = 64
+    max_pixels: int = 1024 * 1024
+    context_max_pixels: int | None = None
+
+    def identity(self) -> dict[str, Any]:
+        """Return what decides the pixels, as plain values."""
+        return {
+            "version": _VERSION,
+            "quantization": self.quantization,
+            "max_pixels": self.max_pixels,
+            "context_max_pixels": self.context_max_pixels or self.max_pixels,
+        }
+
+    def target(self, picture: Picture) -> BucketedImage:
+        """Return a target's pixels; see ``context``."""
+        return self._apply(picture, self.max_pixels)
+
+    def context(self, picture: Picture) -> BucketedImage:
+        """Return a context's pixels.
+
+        Raises:
+            SkipSample: the file is no image, or broken.
+        """
+        return self._apply(picture, self.context_max_pixels or self.max_pixels)
+
+    def _apply(self, picture: Picture, max_pixels: int) -> BucketedImage:
+        encoded = ImagePolicy().open(picture.content, picture.name)
+        image = encoded.decode(PillowBackend())
+        calculator = MultiTierBucketCalculator(self.quantization, max_pixels)
+        bucket = calculator.get_bucket_for_image(*image.size)
+        cut, offset = calculator.resize_and_crop(image, *bucket["resolution"])
+        return BucketedImage(
+            image=cut, bucket_id=bucket["id"], original_size=(encoded.width, encoded.height), crop_offset=offset
+        )

@@ -1,0 +1,38 @@
+"""Write files that are whole or not there: under a temporary name first, then renamed."""
+
+import json
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+TEMPORARY_SUFFIX = ".tmp"
+
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    """Let ``write`` fill a temporary file beside ``path``, then rename it; several processes may write one path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
+    try:
+        with temporary.open("wb") as stream:
+            write(stream)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_payload(path: Path, payload: Mapping[str, Any]) -> None:
+    """Write a mapping of tensors and plain values, as ``torch.load(weights_only=True)`` reads it."""
+    write_atomically(path, lambda stream: torch.save(payload, stream))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write plain values as JSON."""
+    write_atomically(path, lambda stream: stream.write(json.dumps(value, indent=1).encode()))
+
+
+def write_lines(path: Path, values: Iterable[Any]) -> None:
+    """Write plain values as JSON, one a line."""
+    write_atomically(path, lambda stream: stream.writelines(f"{json.dumps(value)}\n".encode() for value in values))
