@@ -76,7 +76,7 @@ class Randomness:
         return value
 
     def state_dict(self) -> dict[str, object]:
-        """Return both generators' state as plain values (5 KB)."""
+        """Return both generators' state as plain values (7 KB)."""
         version, words, gauss = self._python.getstate()
         name, keys, position, has_gauss, cached = self._numpy.get_state(legacy=True)
         return {
