@@ -12,6 +12,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from recipes import nodes
+from recipes.callbacks.base import Callback
 from recipes.mistakes import ConfigError
 
 
@@ -137,11 +138,18 @@ def check(config: RunConfig) -> None:
     config.lr_schedule.check(train.max_steps)
     config.checkpoint.check()
     config.task.check(config)
+    for path, one in {**_named("logger", config.logger), **_named("callbacks", config.callbacks)}.items():
+        known = one is None or isinstance(one, Callback)
+        _require(known, f"{path} is no callback: it needs a _target_, or null to switch it off")
     wants_validation = str(config.objective).startswith("val/")
     _require(
         not wants_validation or config.validation.data is not None,
         f"objective ({config.objective}) needs held-out rows: set validation.data, or choose objective=null",
     )
+
+
+def _named(group: str, entries: dict[str, Any]) -> dict[str, Any]:
+    return {f"{group}.{name}": entry for name, entry in entries.items()}
 
 
 def _require(holds: bool, line: str) -> None:

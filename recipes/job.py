@@ -82,7 +82,7 @@ def build_trainer(job: Job, world: World) -> Trainer:
         schedule=config.lr_schedule.build(optimizer, config.train.max_steps),
         ema=None if config.train.ema_decay is None else Ema(bare, config.train.ema_decay),
         checkpoints=Checkpoints(config.checkpoint, job.directory, job.resolved),
-        callbacks=[*config.logger.values(), *config.callbacks.values()],
+        callbacks=[one for one in (*config.logger.values(), *config.callbacks.values()) if one is not None],
     )
 
 

@@ -1,6 +1,7 @@
 """From a command line to ranks that agree: one run directory, one log file per rank, one line per mistake."""
 
 import datetime
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,14 @@ def main(job: Callable[[], None]) -> None:
     with told_in_one_line():
         job()
     distributed.stop()
+
+
+class News(logging.Filter):
+    """Lets through what a person at the console needs: the run's own lines and everybody's warnings."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether ``record`` is news; the log files have all."""
+        return record.levelno >= logging.WARNING or record.name.partition(".")[0] in ("recipes", "__main__")
 
 
 def register_resolvers() -> None:

@@ -1,0 +1,105 @@
+"""A user's mistake becomes one line that names the key and the way out."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from recipes import config, launch
+from recipes.mistakes import explain
+
+CONF = Path(__file__).parents[2] / "conf"
+
+
+@pytest.fixture(autouse=True)
+def hydra() -> Iterator[None]:
+    config.register()
+    launch.register_resolvers()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        yield
+
+
+def line_of(*overrides: str) -> str | None:
+    with pytest.raises(Exception) as caught:
+        config.load(compose("train", list(overrides)))
+    return explain(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("trian.max_steps=3", "trian: no such key. Did you mean 'train'?"),
+        ("max_steps=3", "max_steps: no such key. Did you mean 'train.max_steps'?"),
+        ("train.max_step=3", "train.max_step: no such key. Did you mean 'train.max_steps'?"),
+        ("+train.max_step=3", "train.max_step: no such key. Did you mean 'train.max_steps'?"),
+        ("train.max_steps=many", "train.max_steps: Value 'many' of type 'str' could not be converted to Integer"),
+        ("model.llm.hidden_sise=64", "model.llm.hidden_sise: no such key. Did you mean 'model.llm.hidden_size'?"),
+        ("+model.llm.hidden_sise=64", "model.llm.hidden_sise: no such key. Did you mean 'model.llm.hidden_size'?"),
+        ("+model.hidden_size=64", "model.hidden_size: no such key. Did you mean 'model.vision.hidden_size'?"),
+        ("optimizer.learning=1", "optimizer.learning: no such key. There are: betas, eps, lr, weight_decay."),
+        ("+data.worker=2", "data.worker: no such key. Did you mean 'data.num_workers'?"),
+        ("data.num_workers=two", "data.num_workers ('two') must be int"),
+        ("data.pin_memory=3", "data.pin_memory (3) must be bool"),
+        ("recipe=bagle", "recipe=bagle: no such option. Did you mean 'bagel'?"),
+        ("optimizer=zzz", "optimizer=zzz: no such option. There are: adamw, sgd."),
+        (
+            "optimizer._target_=torch.optim.AdmW",
+            "optimizer._target_ (torch.optim.AdmW): there is no such thing. Did you mean 'AdamW'?",
+        ),
+        ("sources.tokenizer=null", "task.tokenizer (None) must be str"),
+        ("sources.tokenizer=${nowhere}", "sources.tokenizer: Interpolation key 'nowhere' not found"),
+        ("train.accumulation_steps=0", "train.accumulation_steps (0) must be at least 1"),
+        ("train.precision=half", "train.precision (half) must be one of auto, float32, bfloat16"),
+        (
+            "train.clip_gradient_norm=-1",
+            "train.clip_gradient_norm (-1.0) must be positive, or null for no clipping",
+        ),
+        ("train.ema_decay=1.5", "train.ema_decay (1.5) must lie between 0 and 1, or be null for none"),
+        (
+            "lr_schedule.warmup_steps=2000",
+            "lr_schedule.warmup_steps (2000) must lie between 0 and train.max_steps (1000)",
+        ),
+        ("checkpoint.keep=0", "checkpoint.keep (0) must be at least 1"),
+        ("task.ce_weight=-1", "task.ce_weight (-1) and task.mse_weight (1.0) must be >= 0"),
+        (
+            "packing.max_num_tokens=1000",
+            "data.dataset_config: expected_num_tokens (1536) must not exceed max_num_tokens (1000): "
+            "lower the one or raise the other",
+        ),
+        (
+            "images.max_latent_size=8",
+            "data.dataset_config.max_latent_size (8) must be the model's (16); choose the images= for this model=",
+        ),
+        (
+            "validation.data=null",
+            "objective (val/loss) needs held-out rows: set validation.data, or choose objective=null",
+        ),
+        (
+            "+callbacks.mine.every=3",
+            "callbacks.mine is no callback: it needs a _target_, or null to switch it off",
+        ),
+        ("train.max_steps=???", "train.max_steps has no value; give it one: train.max_steps=..."),
+        ("train.max_steps", "cannot read the override 'train.max_steps': "),
+    ],
+)
+def test_the_line_names_the_key_and_the_way_out(override: str, line: str) -> None:
+    told = line_of(override)
+    assert told is not None
+    assert told.startswith(line)
+    assert "\n" not in told
+
+
+def test_what_a_target_refuses_comes_with_its_key() -> None:
+    assert line_of("model.llm.hidden_size=130").startswith("model.llm: hidden_size (130) must be")
+
+
+def test_a_missing_part_of_a_target_is_named() -> None:
+    assert (
+        line_of("~model.llm.hidden_size") == "model.llm.hidden_size is missing: recipes.models.bagel.LlmConfig needs it"
+    )
+
+
+def test_an_error_of_the_program_is_not_explained_away() -> None:
+    assert explain(KeyError("steps")) is None
+    assert explain(ValueError("shapes differ")) is None
