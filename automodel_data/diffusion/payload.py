@@ -57,15 +57,14 @@ def read_payload(path: Path) -> Mapping[str, object]:
             "or it holds code, which is never run",
             UNREADABLE,
         ) from error
-    except (OSError, EOFError, RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise PayloadError(f"{path}: cannot be read: {_first_line(error)}", UNREADABLE) from error
+    except OSError as error:
+        raise PayloadError(f"{path}: cannot be read: {error.strerror or error}", UNREADABLE) from error
+    except (EOFError, RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
+        detail = str(error).partition("\n")[0]
+        raise PayloadError(f"{path}: is truncated, or no file of torch.save: {detail}", UNREADABLE) from error
     if not isinstance(data, Mapping):
         raise PayloadError(f"{path}: holds a {type(data).__name__}, not a mapping of fields", INVALID)
     return data
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def _require_tensor(data: Mapping[str, object], field_name: str) -> torch.Tensor:

@@ -64,6 +64,10 @@ def check(config: EncodeConfig) -> None:
         raise ConfigError(f"action ({config.action}) must be one of {', '.join(ACTIONS)}")
     if config.action == "encode" and config.source is None:
         raise ConfigError("source has no value: name the folder or parquet file to encode, source=...")
+    if config.encoder.needs_contexts and not config.encode.has_contexts:
+        raise ConfigError(
+            f"encode ({config.encode.name}) has no context images, which this encoder looks at: use another"
+        )
     for name in ("items_per_shard", "threads"):
         if getattr(config, name) < 1:
             raise ConfigError(f"{name} ({getattr(config, name)}) must be at least 1")

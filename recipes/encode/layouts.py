@@ -41,6 +41,8 @@ class Layout(Protocol):
     def lines_file(self) -> str: ...
     @property
     def columns(self) -> Sequence[str]: ...
+    @property
+    def has_contexts(self) -> bool: ...
 
     def parse(self, row: RawRow) -> Row:
         """Return the row's images and text; raise ``SkipSample`` if it lacks any."""
@@ -70,6 +72,7 @@ class ImageEditLayout:
     name: ClassVar[str] = "image_edit"
     lines_file: ClassVar[str] = "pairs.jsonl"
     columns: ClassVar[tuple[str, ...]] = ("contexts", "instruction", "target")
+    has_contexts: ClassVar[bool] = True
 
     def parse(self, row: RawRow) -> Row:
         contexts = row.values.get("contexts")
@@ -123,6 +126,7 @@ class TextToImageLayout:
     name: ClassVar[str] = "t2i"
     lines_file: ClassVar[str] = "captions.jsonl"
     columns: ClassVar[tuple[str, ...]] = ("image", "caption")
+    has_contexts: ClassVar[bool] = False
 
     def parse(self, row: RawRow) -> Row:
         return Row(

@@ -1,6 +1,7 @@
 """From an image file to the pixels that are encoded: upright, RGB, scaled and cut to its bucket's size."""
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -11,6 +12,9 @@ from automodel_data.images import ImagePolicy, PillowBackend
 from recipes.encode.rows import Picture
 
 _VERSION = 1  # part of every key: raise it when pixels change
+
+
+_calculator = cache(MultiTierBucketCalculator)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,13 +47,26 @@ class Transform:
     max_pixels: int = 1024 * 1024
     context_max_pixels: int | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse sizes that no bucket has.
+
+        Raises:
+            ValueError: see ``MultiTierBucketCalculator``.
+        """
+        _calculator(self.quantization, self.max_pixels)
+        _calculator(self.quantization, self._context_max_pixels)
+
+    @property
+    def _context_max_pixels(self) -> int:
+        return self.max_pixels if self.context_max_pixels is None else self.context_max_pixels
+
     def identity(self) -> dict[str, Any]:
         """Return what decides the pixels, as plain values."""
         return {
             "version": _VERSION,
             "quantization": self.quantization,
             "max_pixels": self.max_pixels,
-            "context_max_pixels": self.context_max_pixels or self.max_pixels,
+            "context_max_pixels": self._context_max_pixels,
         }
 
     def target(self, picture: Picture) -> BucketedImage:
@@ -62,12 +79,12 @@ class Transform:
         Raises:
             SkipSample: the file is no image, or broken.
         """
-        return self._apply(picture, self.context_max_pixels or self.max_pixels)
+        return self._apply(picture, self._context_max_pixels)
 
     def _apply(self, picture: Picture, max_pixels: int) -> BucketedImage:
         encoded = ImagePolicy().open(picture.content, picture.name)
         image = encoded.decode(PillowBackend())
-        calculator = MultiTierBucketCalculator(self.quantization, max_pixels)
+        calculator = _calculator(self.quantization, max_pixels)
         bucket = calculator.get_bucket_for_image(*image.size)
         cut, offset = calculator.resize_and_crop(image, *bucket["resolution"])
         return BucketedImage(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from diffusers import AutoencoderKL
@@ -27,6 +27,7 @@ class AutoencoderKlEncoderConfig:
         dtype: ``auto``, ``float32``, ``bfloat16`` or ``float16``.
     """
 
+    needs_contexts: ClassVar[bool] = False
     vae: str
     text: TextTowerConfig
     pooled: TextTowerConfig | None = None

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from PIL import Image
@@ -48,6 +48,8 @@ class Encoder(Protocol):
 
 class EncoderConfig(Protocol):
     """Beside each encoder; the node ``encoder`` names it."""
+
+    needs_contexts: ClassVar[bool]  # it looks at context images, which text-to-image rows have none of
 
     def build(self, device: torch.device) -> Encoder:
         """Load the encoder.

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from PIL import Image
@@ -56,6 +56,7 @@ class DemoEncoder:
 class DemoEncoderConfig:
     """The demo encoder; needs no download."""
 
+    needs_contexts: ClassVar[bool] = False
     text_size: int = 64
     max_words: int = 64
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from diffusers import DiffusionPipeline, QwenImageEditPipeline, QwenImageEditPlusPipeline
@@ -28,6 +28,7 @@ class QwenImageEditEncoderConfig:
             Qwen-Image-Edit was trained with 1024 * 1024, Plus with 384 * 384.
     """
 
+    needs_contexts: ClassVar[bool] = True
     path: str
     condition_pixels: int | None = None
     dtype: str = "auto"
@@ -91,8 +92,6 @@ class QwenImageEditEncoder:
 
     @torch.no_grad()
     def encode_text(self, text: str, contexts: Sequence[Image.Image]) -> EncodedText:
-        if not contexts:
-            raise ConfigError("encoder=qwen_image_edit looks at context images: use it with encode=image_edit")
         seen = [self._resize(image) for image in contexts]
         match self.pipeline:
             case QwenImageEditPlusPipeline():

@@ -164,7 +164,7 @@ def test_a_truncated_payload_is_refused(make_edit_cache: Callable[..., Path], ke
 def test_a_payload_that_is_gone_is_refused(make_edit_cache: Callable[..., Path]) -> None:
     cache = make_edit_cache({SHAPE: 1})
     (cache / "samples" / "0000.pt").unlink()
-    with pytest.raises(PayloadError, match=r"0000.pt: cannot be read: .*No such file"):
+    with pytest.raises(PayloadError, match=r"0000.pt: cannot be read: No such file"):
         ImageEditDataset(str(cache))[0]
 
 

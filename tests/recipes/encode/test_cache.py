@@ -1,0 +1,241 @@
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from automodel_data.diffusion.image_edit_dataset import ImageEditDataset
+from automodel_data.diffusion.text_to_image_dataset import TextToImageDataset
+from automodel_data.errors import DataError
+from recipes.encode.cache import CacheWriter
+from recipes.encode.encoders.base import Encoder
+from recipes.encode.transform import Transform
+
+Contents = Callable[[Path], dict[str, bytes]]
+
+
+@dataclass(kw_only=True)
+class Watched:
+    """An encoder that counts the images it was given, and may be stopped at one of them."""
+
+    inner: Encoder
+    images: int = 0
+    stop_at: int | None = None
+    spoil_at: int | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def encode_image(self, pixels_CHW: torch.Tensor) -> torch.Tensor:
+        if self.images == self.stop_at:
+            raise KeyboardInterrupt
+        self.images += 1
+        latent = self.inner.encode_image(pixels_CHW)
+        return latent * torch.nan if self.images - 1 == self.spoil_at else latent
+
+
+def watch(writer: CacheWriter, **options: Any) -> tuple[CacheWriter, Watched]:
+    watched = Watched(inner=writer.encoder, **options)
+    return replace(writer, encoder=watched), watched
+
+
+def test_an_image_edit_cache_trains_as_it_is(
+    pairs: Path, tmp_path: Path, make_writer: Callable[..., CacheWriter]
+) -> None:
+    assert make_writer(pairs, tmp_path / "cache").run() == {}
+    dataset = ImageEditDataset(str(tmp_path / "cache"))
+    assert dataset.get_bucket_info()["buckets"] == {
+        "target=16x4x4/contexts=[16x4x4]": 4,
+        "target=16x2x4/contexts=[16x2x4,16x2x4]": 2,
+    }
+    sample = dataset[2]
+    assert sample["prompt_embeddings"].shape == (3, 8)
+    assert sample["metadata"]["original_ids"]["instruction"] == "make it blue"
+    assert sample["metadata"]["text_token_length"] == 3
+    assert sample["conditioning_tensors"]["pooled"].shape == (8,)
+
+
+def test_a_text_to_image_cache_trains_as_it_is(
+    pairs: Path, tmp_path: Path, make_writer: Callable[..., CacheWriter]
+) -> None:
+    assert make_writer(pairs, tmp_path / "cache", layout="t2i").run() == {}
+    dataset = TextToImageDataset(str(tmp_path / "cache"))
+    assert dataset.get_bucket_info()["buckets"] == {"square/32x32": 4, "wide/32x16": 2}
+    sample = dataset[2]
+    assert sample["prompt"] == "a blue picture"
+    assert sample["image_path"] == "2_2.png"
+    assert sample["original_resolution"].tolist() == [64, 32]
+    assert sample["prompt_embeds"].shape == (3, 8)
+
+
+def test_latents_decode_to_the_picture(pairs: Path, tmp_path: Path, make_writer: Callable[..., CacheWriter]) -> None:
+    writer = make_writer(pairs, tmp_path / "cache", layout="t2i")
+    writer.run()
+    decoded = writer.encoder.decode_image(TextToImageDataset(str(tmp_path / "cache"))[0]["latent"])
+    red, green, blue = decoded[:, 16:, 16:].mean(dim=(1, 2)).tolist()
+    assert green == pytest.approx(128 / 127.5 - 1, abs=0.1), "the target of the first pair is green"
+    assert max(red, blue) < -0.9
+    assert decoded[:, :4, :4].mean() < -0.9, "the black corner is still at the top left"
+
+
+def test_latents_and_texts_are_stored_in_the_type_asked_for(
+    pairs: Path, tmp_path: Path, make_writer: Callable[..., CacheWriter]
+) -> None:
+    make_writer(pairs, tmp_path / "cache", dtype=torch.bfloat16).run()
+    sample = ImageEditDataset(str(tmp_path / "cache"))[0]
+    assert sample["target_latent"].dtype == sample["prompt_embeddings"].dtype == torch.bfloat16
+
+
+def test_a_second_run_encodes_nothing_and_changes_nothing(
+    pairs: Path, tmp_path: Path, make_writer: Callable[..., CacheWriter], contents: Contents
+) -> None:
+    make_writer(pairs, tmp_path / "cache").run()
+    before = contents(tmp_path / "cache")
+    writer, watched = watch(make_writer(pairs, tmp_path / "cache"))
+    writer.run()
+    assert watched.images == 0
+    assert contents(tmp_path / "cache") == before
+
+
+@pytest.mark.parametrize("change", ["instruction", "image", "new row"])
+def test_a_second_run_encodes_exactly_what_changed(
+    pairs: Path,
+    tmp_path: Path,
+    make_writer: Callable[..., CacheWriter],
+    change_row: Callable[..., None],
+    change: str,
+) -> None:
+    make_writer(pairs, tmp_path / "cache").run()
+    match change:
+        case "instruction":
+            change_row(pairs / "pairs.jsonl", 1, instruction="make it pink")
+        case "image":
+            (pairs / "1_1.png").write_bytes((pairs / "5_0.png").read_bytes())
+        case "new row":
+            lines = (pairs / "pairs.jsonl").read_text().splitlines()
+            added = json.dumps(json.loads(lines[0]) | {"instruction": "something else"})
+            (pairs / "pairs.jsonl").write_text("\n".join([added, *lines]) + "\n")
+    writer, watched = watch(make_writer(pairs, tmp_path / "cache"))
+    writer.run()
+    assert watched.images == 2, "one row: its context and its target"
+    assert len(ImageEditDataset(str(tmp_path / "cache"))) == (7 if change == "new row" else 6)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"transform": Transform(quantization=16, max_pixels=48 * 48)},
+        {"encoder_identity": {"name": "another"}},
+        {"dtype": torch.float16},
+    ],
+)
+def test_another_transform_encoder_or_type_encodes_everything(
+    pairs: Path, tmp_path: Path, make_writer: Callable[..., CacheWriter], change: dict[str, Any]
+) -> None:
+    make_writer(pairs, tmp_path / "cache").run()
+    writer, watched = watch(make_writer(pairs, tmp_path / "cache", **change))
+    writer.run()
+    assert watched.images == 14
+
+
+def test_a_payload_that_was_deleted_is_made_again(
+    pairs: Path, tmp_path: Path, make_writer: Callable[..., CacheWriter], contents: Contents
+) -> None:
+    make_writer(pairs, tmp_path / "cache").run()
+    before = contents(tmp_path / "cache")
+    Path(ImageEditDataset(str(tmp_path / "cache")).metadata[3]["cache_file"]).unlink()
+    writer, watched = watch(make_writer(pairs, tmp_path / "cache"))
+    writer.run()
+    assert watched.images == 2
+    assert contents(tmp_path / "cache") == before
+
+
+@pytest.mark.parametrize("stop_at", range(0, 14, 2))
+def test_stopped_anywhere_it_goes_on_and_ends_as_if_never_stopped(
+    pairs: Path, tmp_path: Path, make_writer: Callable[..., CacheWriter], contents: Contents, stop_at: int
+) -> None:
+    make_writer(pairs, tmp_path / "whole").run()
+    images = 0
+    for stop in (stop_at, 3):  # stopped twice
+        writer, watched = watch(make_writer(pairs, tmp_path / "cache"), stop_at=stop)
+        try:
+            writer.run()
+        except KeyboardInterrupt:
+            assert not (tmp_path / "cache" / "metadata.json").exists()
+        images += watched.images
+    writer, watched = watch(make_writer(pairs, tmp_path / "cache"))
+    writer.run()
+    assert contents(tmp_path / "cache") == contents(tmp_path / "whole")
+    assert images + watched.images <= 14 + 2 * 2, "no more than the row in hand is encoded again"
+
+
+def test_what_a_stop_left_half_written_is_cleared_away(
+    pairs: Path, tmp_path: Path, make_writer: Callable[..., CacheWriter], contents: Contents
+) -> None:
+    make_writer(pairs, tmp_path / "whole").run()
+    writer, _ = watch(make_writer(pairs, tmp_path / "cache"), stop_at=6)
+    with pytest.raises(KeyboardInterrupt):
+        writer.run()
+    with (tmp_path / "cache" / "journal-0.jsonl").open("a") as journal:
+        journal.write('{"row": 3, "where": "to')
+    (tmp_path / "cache" / "samples" / "torn.pt.1234.tmp").write_bytes(b"half")
+    make_writer(pairs, tmp_path / "cache").run()
+    assert contents(tmp_path / "cache") == contents(tmp_path / "whole")
+
+
+def test_a_cache_in_use_stays_whole_while_it_is_made_anew(
+    pairs: Path, tmp_path: Path, make_writer: Callable[..., CacheWriter], change_row: Callable[..., None]
+) -> None:
+    make_writer(pairs, tmp_path / "cache").run()
+    change_row(pairs / "pairs.jsonl", 0, instruction="make it pink")
+    writer, _ = watch(make_writer(pairs, tmp_path / "cache"), stop_at=1)
+    with pytest.raises(KeyboardInterrupt):
+        writer.run()
+    dataset = ImageEditDataset(str(tmp_path / "cache"))
+    assert [dataset[i]["metadata"]["original_ids"]["instruction"] for i in range(2)] == ["make it red", "make it green"]
+
+
+def test_losses_are_counted_by_reason_and_kept_with_the_cache(
+    pairs: Path, tmp_path: Path, make_writer: Callable[..., CacheWriter], change_row: Callable[..., None]
+) -> None:
+    change_row(pairs / "captions.jsonl", 0, caption=None)
+    change_row(pairs / "captions.jsonl", 1, image="gone.png")
+    (pairs / "2_2.png").write_bytes(b"no image")
+    writer, _ = watch(make_writer(pairs, tmp_path / "cache", layout="t2i"), spoil_at=1)
+    losses = {"missing caption": 1, "missing image": 1, "unreadable image": 1, "encoded to NaN or infinity": 1}
+    assert writer.run() == {"pairs": losses}
+    assert json.loads((tmp_path / "cache" / "metadata.json").read_text())["lost"] == {"pairs": losses}
+    dataset = TextToImageDataset(str(tmp_path / "cache"))
+    assert [dataset[i]["prompt"] for i in range(len(dataset))] == ["a white picture", "a yellow picture"]
+
+
+def test_a_source_of_which_no_row_can_be_used_is_an_error(
+    pairs: Path, tmp_path: Path, make_writer: Callable[..., CacheWriter]
+) -> None:
+    for picture in pairs.glob("*.png"):
+        picture.unlink()
+    with pytest.raises(DataError, match=r"source \(pairs\): not one of 6 rows could be used: .*'missing image': 6"):
+        make_writer(pairs, tmp_path / "cache").run()
+
+
+def test_rows_with_the_same_content_share_a_payload_and_count_twice(
+    pairs: Path, tmp_path: Path, make_writer: Callable[..., CacheWriter]
+) -> None:
+    lines = (pairs / "captions.jsonl").read_text()
+    (pairs / "captions.jsonl").write_text(lines * 2)
+    make_writer(pairs, tmp_path / "cache", layout="t2i").run()
+    assert len(TextToImageDataset(str(tmp_path / "cache"))) == 12
+    assert len(list((tmp_path / "cache").rglob("*.pt"))) == 6
+
+
+def test_items_are_in_the_order_of_rows_over_shards(
+    pairs: Path, tmp_path: Path, make_writer: Callable[..., CacheWriter]
+) -> None:
+    make_writer(pairs, tmp_path / "cache", layout="t2i").run()
+    shards = json.loads((tmp_path / "cache" / "metadata.json").read_text())["shards"]
+    assert [len(json.loads((tmp_path / "cache" / shard).read_text())) for shard in shards] == [4, 2]
+    dataset = TextToImageDataset(str(tmp_path / "cache"))
+    assert [dataset[i]["prompt"].split()[1] for i in range(6)] == ["red", "green", "blue", "white", "black", "yellow"]

@@ -1,0 +1,113 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from automodel_data.diffusion.image_edit_dataset import ImageEditDataset
+from recipes.encode.cache import CacheWriter, encoder_hash
+from recipes.encode.prepare import Preparer
+from recipes.encode.transform import Transform
+from recipes.encode.verify import Findings, compare_with_source, verify
+
+
+@pytest.fixture
+def cache(pairs: Path, tmp_path: Path, make_writer: Callable[..., CacheWriter]) -> Path:
+    make_writer(pairs, tmp_path / "cache").run()
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def look(pairs: Path, cache: Path, make_writer: Callable[..., CacheWriter]) -> Callable[..., Findings]:
+    """Verify the cache against its source, with a writer's fields replaced."""
+
+    def findings(**fields: object) -> Findings:
+        found = verify(ImageEditDataset(str(cache)), threads=2)
+        writer = make_writer(pairs, cache, **fields)
+        preparer = Preparer(
+            layout=writer.layout,
+            transform=writer.transform,
+            encoder_hash=encoder_hash(writer.encoder_identity, writer.dtype),
+            is_done=lambda key: False,
+        )
+        compare_with_source(found, cache, writer.source, writer.layout, preparer, threads=2)
+        return found
+
+    return findings
+
+
+def payload(cache: Path, index: int) -> Path:
+    return Path(ImageEditDataset(str(cache)).metadata[index]["cache_file"])
+
+
+def test_a_fresh_cache_is_right_in_everything(look: Callable[..., Findings]) -> None:
+    found = look()
+    assert found.usable
+    assert list(found.lines()) == ["6 samples read back", "bad: 0", "stale: 0", "missing: 0", "orphaned: 0"]
+
+
+def test_bad_payloads_are_listed(cache: Path, look: Callable[..., Findings]) -> None:
+    payload(cache, 0).write_bytes(b"torn")
+    payload(cache, 1).unlink()
+    spoilt = torch.load(payload(cache, 2), weights_only=True)
+    spoilt["target_latent"][0, 0, 0] = torch.nan
+    torch.save(spoilt, payload(cache, 2))
+    misfit = torch.load(payload(cache, 3), weights_only=True)
+    misfit["target_latent"] = torch.zeros(16, 8, 8)
+    torch.save(misfit, payload(cache, 3))
+    found = look()
+    assert not found.usable
+    assert len(found.bad) == 4
+    for line, part in zip(found.bad, ("truncated", "No such file", "finite", "has shape"), strict=True):
+        assert part in line
+
+
+@pytest.mark.parametrize("part", ["text", "sources", "transform", "encoder"])
+def test_a_stale_sample_is_listed_with_what_has_changed(
+    pairs: Path, look: Callable[..., Findings], change_row: Callable[..., None], part: str
+) -> None:
+    fields: dict[str, object] = {}
+    match part:
+        case "text":
+            change_row(pairs / "pairs.jsonl", 1, instruction="make it pink")
+        case "sources":
+            (pairs / "1_1.png").write_bytes((pairs / "5_0.png").read_bytes())
+        case "transform":
+            fields["transform"] = Transform(quantization=16, max_pixels=48 * 48)
+        case "encoder":
+            fields["encoder_identity"] = {"name": "another"}
+    found = look(**fields)
+    assert not found.usable
+    assert f"{pairs}/pairs.jsonl:2: {part} changed since it was encoded" in found.stale
+    assert len(found.stale) == (1 if part in ("text", "sources") else 6)
+
+
+def test_rows_that_have_gone_or_come_are_listed(pairs: Path, look: Callable[..., Findings]) -> None:
+    lines = (pairs / "pairs.jsonl").read_text().splitlines()
+    added = lines[1].replace("green", "pink")
+    (pairs / "pairs.jsonl").write_text("\n".join([*lines[1:], lines[2].replace("blue", "grey"), added]) + "\n")
+    found = look()
+    assert found.stale == [f"{pairs}/pairs.jsonl:1: no longer in the source"]
+    assert found.missing == [f"{pairs}/pairs.jsonl:6", f"{pairs}/pairs.jsonl:7"]
+
+
+def test_files_that_nothing_names_are_orphaned_and_do_no_harm(
+    pairs: Path,
+    cache: Path,
+    make_writer: Callable[..., CacheWriter],
+    change_row: Callable[..., None],
+    look: Callable[..., Findings],
+) -> None:
+    old = payload(cache, 1).resolve()
+    change_row(pairs / "pairs.jsonl", 1, instruction="make it pink")
+    make_writer(pairs, cache).run()
+    found = look()
+    assert found.orphaned == [old]
+    assert found.usable
+
+
+def test_a_long_list_is_cut() -> None:
+    lines = list(Findings(samples=100, bad=[f"x{i}" for i in range(50)]).lines())
+    assert "bad: 50 (delete these files and encode again)" in lines
+    assert "  and 30 more" in lines
+    assert len(lines) == 26
