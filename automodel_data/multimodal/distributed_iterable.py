@@ -89,6 +89,14 @@ class DistributedIterableDataset(IterableDataset):
         """Name a row's file and place, for messages."""
         return f"{self.data_paths[path_index]}, row {place}"
 
+    def locate(self, position: Position, worker_id: int) -> str:
+        """Name the file and row of a documented position, of a worker of this rank that reads its usual share."""
+        number, place = split_position(position)
+        reader = Placement(
+            rank=self.local_rank, world_size=self.world_size, worker=worker_id, num_workers=self.num_workers
+        )
+        return self.where(reader.worker_share(len(self.data_paths))[number], place)
+
     # sharding -----------------------------------------------------------------------------------------------------
 
     def set_epoch(self, seed: int = 42) -> None:
@@ -116,12 +124,8 @@ class DistributedIterableDataset(IterableDataset):
         if rest:
             log.warning(
                 "%s: %d of %d paths are left out, they do not divide by %d %s",
-                self.dataset_name,
-                rest,
-                paths,
-                parts,
-                many,
-            )
+                self.dataset_name, rest, paths, parts, many,
+            )  # fmt: skip
 
     def sorted_order(self) -> list[int]:
         """Return the indexes that sort the paths; tuples sort by their first two fields."""

@@ -1,8 +1,9 @@
 """From a closed pack to its tensors: the images that survived are decoded, resized and laid down, in threads."""
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
@@ -25,6 +26,14 @@ Pixels = dict[int, np.ndarray]
 """Resized uint8 [H, W, 3] by the ``id`` of the placed image."""
 
 
+@dataclass(slots=True)
+class StageSeconds:
+    """Seconds spent so far on decoding and resizing images, and on assembling tensors."""
+
+    decode: float = 0.0
+    assemble: float = 0.0
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Materializer:
     """Makes tensors of closed packs.
@@ -34,20 +43,28 @@ class Materializer:
         backend: Decodes and resizes.
         max_num_tokens: Where given, packs are padded to it by a causal split (flex attention); else every sample
             gets a dense mask.
+        clock: Tells the seconds that ``seconds`` adds up.
     """
 
     rules: LayoutRules
     backend: ImageBackend
     max_num_tokens: int | None
+    clock: Callable[[], float] = time.perf_counter
+    seconds: StageSeconds = field(default_factory=StageSeconds)
 
     def materialize(self, layouts: Sequence[SampleLayout], pool: Executor, reject: Reject) -> dict[str, Any] | None:
         """Return the batch (SPEC of ``SimpleCustomBatch``), None where no sample survived its decoding."""
+        started = self.clock()
         pixels, broken = self._decode(layouts, pool)
+        decoded = self.clock()
         for layout, error in broken:
             reject(layout.sample, error.reason, error.detail)
         lost = {id(layout) for layout, _ in broken}
         kept = [layout for layout in layouts if id(layout) not in lost]
-        return self._assemble(kept, pixels, pool) if kept else None
+        batch = self._assemble(kept, pixels, pool) if kept else None
+        self.seconds.decode += decoded - started
+        self.seconds.assemble += self.clock() - decoded
+        return batch
 
     def _decode(
         self, layouts: Sequence[SampleLayout], pool: Executor
@@ -191,8 +208,8 @@ def _fill_patches(out: torch.Tensor, placed: PlacedImage, patch: int, pixels: Pi
             out.copy_(patchify(tensor, patch))
         case PlannedImage(transform=transform):
             rows, columns = placed.grid
-            grid = torch.from_numpy(pixels[id(placed)]).view(rows, patch, columns, patch, 3).transpose(1, 2)
-            transform.normalize_into(out.view(rows, columns, patch, patch, 3), grid)
+            grid = torch.from_numpy(pixels[id(placed)]).view(rows, patch, columns, patch * 3).transpose(1, 2)
+            transform.normalize_into(out.view(rows, columns, patch, patch * 3), grid)
 
 
 def _run(pool: Executor, jobs: Iterable[tuple[Callable[..., None], tuple[Any, ...]]]) -> None:

@@ -52,6 +52,6 @@ class Mixture:
                 return group
         return self.groups[-1]  # the bounds' rounding left a crumb above the last one
 
-    def group(self, name: str) -> Group:
-        """Return the group of that name."""
-        return next(group for group in self.groups if group.name == name)
+    def source(self, name: str) -> DistributedIterableDataset:
+        """Return the source of the group of that name."""
+        return next(group.source for group in self.groups if group.name == name)

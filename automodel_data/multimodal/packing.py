@@ -99,7 +99,7 @@ class PackedDataset(IterableDataset):
             interpolate_pos=interpolate_pos,
         )
         backend = image_backend(data_config.image_backend)
-        self._materializer = Materializer(
+        self.materializer = Materializer(
             rules=self._rules, backend=backend, max_num_tokens=max_num_tokens if use_flex else None
         )
         self._mixture = Mixture(self.build_datasets(read_groups(data_config), data_status))
@@ -144,7 +144,7 @@ class PackedDataset(IterableDataset):
             DataError: none of its samples could be decoded.
         """
         with self._decode_pool() as pool:
-            batch = self._materializer.materialize(sequence_status.layouts, pool, self._reject)
+            batch = self.materializer.materialize(sequence_status.layouts, pool, self._reject)
         if batch is None:
             raise DataError("no sample of the pack could be decoded")
         return batch
@@ -159,7 +159,7 @@ class PackedDataset(IterableDataset):
         """Yield each pack with the state behind it (plain values)."""
         with self._decode_pool() as pool:
             for pack in self.planned_packs():
-                batch = self._materializer.materialize(pack.layouts, pool, self._reject)
+                batch = self.materializer.materialize(pack.layouts, pool, self._reject)
                 if batch is not None:
                     self._yielded += 1
                     yield batch, self.state_dict()
@@ -231,7 +231,7 @@ class PackedDataset(IterableDataset):
 
     def _source_of(self, sample: Sample) -> DistributedIterableDataset:
         assert sample.index is not None
-        return self._mixture.group(sample.index.dataset_name).source
+        return self._mixture.source(sample.index.dataset_name)
 
     def _log_drop(self, reason: str, message: str, *args: Any, every: int = 100) -> None:
         """Count a loss that belongs to no group."""
@@ -271,11 +271,14 @@ class PackedDataset(IterableDataset):
         """Return the samples lost so far in this stream, by group and reason."""
         return merge_counts(self._ledger.counts, *(group.source.ledger.counts for group in self._mixture.groups))
 
+    def origin(self, data_index: Mapping[str, Any]) -> str:
+        """Name the file and row of one of a batch's ``batch_data_indexes``."""
+        source = self._mixture.source(data_index["dataset_name"])
+        return source.locate(data_index["data_indexes"], data_index["worker_id"])
+
     def _restore(self, state: StreamState) -> None:
         self._load_grouped_dataset_state_dicts(state.groups)
-        buffer = [
-            self._mixture.group(kept.index.dataset_name).source.restore(kept.index, kept.draws) for kept in state.buffer
-        ]
+        buffer = [self._mixture.source(one.index.dataset_name).restore(one.index, one.draws) for one in state.buffer]
         self._set_resume_point(buffer, state.yielded)
         self._load_rng_state_dict(state.randomness)
 
