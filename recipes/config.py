@@ -6,7 +6,7 @@ Nodes typed ``Any`` are open-ended: a ``_target_`` names what they build, and it
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
@@ -104,12 +104,15 @@ class RunConfig:
     launch: LaunchConfig = field(default_factory=LaunchConfig)
 
 
-def register() -> None:
-    """Make the run config the schema that ``conf/train.yaml`` is composed against."""
-    ConfigStore.instance().store("schema", RunConfig)
+Run = TypeVar("Run", bound=RunConfig)
 
 
-def load(composed: DictConfig) -> tuple[RunConfig, dict[str, Any]]:
+def register(schema: type[RunConfig] = RunConfig) -> None:
+    """Make ``schema``, a program's own keys on top of a run's, what ``conf/train.yaml`` is composed against."""
+    ConfigStore.instance().store("schema", schema)
+
+
+def load(composed: DictConfig, schema: type[Run] = RunConfig) -> tuple[Run, dict[str, Any]]:
     """Return the built run config and the plain values it came from.
 
     Raises:
@@ -119,8 +122,8 @@ def load(composed: DictConfig) -> tuple[RunConfig, dict[str, Any]]:
     overlay = plain["validation"].get("data")
     if overlay is not None:
         plain["validation"]["data"] = nodes.overlaid(plain["data"], overlay)
-    nodes.check(plain, RunConfig)
-    config = nodes.build(plain, RunConfig)
+    nodes.check(plain, schema)
+    config = nodes.build(plain, schema)
     check(config)
     return config, plain
 

@@ -16,10 +16,10 @@ from recipes.mistakes import told_in_one_line
 _STAMP_KEY = "run_stamp"
 
 
-def main(job: Callable[[], None]) -> None:
+def main(job: Callable[[], None], schema: type[config.RunConfig] = config.RunConfig) -> None:
     """Run the Hydra application ``job`` on this rank; a user's mistake ends it with one line and exit code 2."""
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra must hand errors on: they are explained in one place
-    config.register()
+    config.register(schema)
     register_resolvers()
     with told_in_one_line():
         job()
