@@ -55,13 +55,20 @@ class PackedTaskConfig:
 
     def build(self, device: torch.device) -> "PackedTask":
         """Load the tokenizer and the VAE; the VAE stays frozen on ``device``."""
+        return PackedTask(self, self.load_tokenizer(), self.vae().to(device).eval().requires_grad_(False))
+
+    def load_tokenizer(self) -> PreTrainedTokenizerBase:
+        """Load the tokenizer.
+
+        Raises:
+            ConfigError: There is none in that folder.
+        """
         try:
-            tokenizer = AutoTokenizer.from_pretrained(self.tokenizer)
+            return AutoTokenizer.from_pretrained(self.tokenizer)
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"task.tokenizer ({self.tokenizer}): there is no tokenizer; set sources.tokenizer to its folder"
             ) from error
-        return PackedTask(self, tokenizer, self.vae().to(device).eval().requires_grad_(False))
 
 
 class PackedTask:
