@@ -41,8 +41,11 @@ def test_a_sharded_model_loads_and_gives_the_same_losses_and_gradients(parity, m
         torch.testing.assert_close(parameter.grad.full_tensor(), expected[name], rtol=1e-4, atol=1e-7)
 
 
-def test_sharded_in_bfloat16_layers_rotate_in_float32(parity, mesh, monkeypatch):
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+@pytest.mark.parametrize("cast_inputs", [True, False])
+def test_sharded_in_bfloat16_layers_rotate_in_float32(parity, mesh, monkeypatch, cast_inputs):
+    policy = MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=cast_inputs
+    )
     model = shard(parity.model(), mesh, mp_policy=policy)
     seen = []
 
