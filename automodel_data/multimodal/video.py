@@ -168,11 +168,14 @@ def _read_header(content: bytes | str, origin: str) -> _VideoHeader:
         with av.open(_openable(content), "r") as container:
             stream = container.streams.video[0]
             frames = stream.frames or sum(packet.size > 0 for packet in container.demux(stream))
-            return _VideoHeader(frames, float(stream.average_rate or 1), stream.width, stream.height)
+            header = _VideoHeader(frames, float(stream.average_rate or 1), stream.width, stream.height)
     except FileNotFoundError as error:
         raise SkipSample("missing video", origin) from error
     except (av.FFmpegError, IndexError) as error:
         raise SkipSample("unreadable video", f"{origin}: {error}") from error
+    if header.frames == 0 or header.width == 0 or header.height == 0:
+        raise SkipSample("unreadable video", f"{origin}: it has no picture")
+    return header
 
 
 def _fetch(path: str) -> bytes:
