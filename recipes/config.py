@@ -60,6 +60,8 @@ class SourcesConfig:
     train: dict[str, Any] = field(default_factory=dict)
     heldout: dict[str, Any] = field(default_factory=dict)
     num_used_data: dict[str, Any] = field(default_factory=dict)
+    train_cache: str | None = "${sources.root}/cache/train"  # scripts/encode_cache.py writes below it
+    heldout_cache: str | None = "${sources.root}/cache/heldout"
     train_pairs: str | None = None
     heldout_pairs: str | None = None
     prepare: Any = None  # called before the first use, e.g. to make the demo data

@@ -110,7 +110,11 @@ class Fsdp2:
 
     timeout_minutes: float = 10.0
     layers: list[str] = field(
-        default_factory=lambda: ["language_model.model.layers", "transformer_blocks", "single_transformer_blocks"]
+        default_factory=lambda: [
+            "language_model.model.layers",
+            "transformer.transformer_blocks",
+            "transformer.single_transformer_blocks",
+        ]
     )
     activation_checkpointing: bool = True
     reshard_after_forward: bool = True

@@ -68,6 +68,16 @@ class Task(Protocol):
         """Call ``model`` and sum its losses; all noise comes from ``generator``."""
 
 
+def refuse_models(model: Any, task: str, others: tuple[type, ...]) -> None:
+    """Refuse a model that is known to belong to another task; any class of one's own is taken at its word.
+
+    Raises:
+        ConfigError: Naming both.
+    """
+    if isinstance(model, others):
+        raise ConfigError(f"model ({type(model).__name__}) does not learn task={task}; choose a recipe that has both")
+
+
 def require_build_arguments(data: Any, task: str, names: Sequence[str]) -> None:
     """Refuse ``data`` that is not built from what a task has to give.
 

@@ -17,8 +17,9 @@ from automodel_data.multimodal.utils import add_special_tokens
 from recipes.distributed import World
 from recipes.mistakes import ConfigError
 from recipes.models.bagel import BagelConfig, PackedInputs
+from recipes.models.flow import FluxConfig, QwenImageConfig
 from recipes.models.vae import encode_latents
-from recipes.tasks.base import BatchSize, Loader, LossTerms, require_build_arguments
+from recipes.tasks.base import BatchSize, Loader, LossTerms, refuse_models, require_build_arguments
 
 if TYPE_CHECKING:
     from recipes.config import RunConfig
@@ -46,6 +47,7 @@ class PackedTaskConfig:
         """Refuse data that does not come in packs, or not in packs that the model can take."""
         if self.ce_weight < 0 or self.mse_weight < 0:
             raise ConfigError(f"task.ce_weight ({self.ce_weight}) and task.mse_weight ({self.mse_weight}) must be >= 0")
+        refuse_models(config.model, "packed", others=(QwenImageConfig, FluxConfig))
         for key, data in {"data": config.data, "validation.data": config.validation.data}.items():
             if data is None:
                 continue

@@ -79,6 +79,8 @@ def line_of(*overrides: str) -> str | None:
             "+callbacks.mine.every=3",
             "callbacks.mine is no callback: it needs a _target_, or null to switch it off",
         ),
+        ("model=flux_tiny", "model (FluxConfig) does not learn task=packed; choose a recipe that has both"),
+        ("data=image_edit", "data (ImageEditDataloaderConfig) does not feed task=packed: its build() takes dp_rank"),
         ("train.max_steps=???", "train.max_steps has no value; give it one: train.max_steps=..."),
         ("train.max_steps", "cannot read the override 'train.max_steps': "),
     ],

@@ -1,0 +1,138 @@
+"""Flow matching on real caches, against the formula by hand."""
+
+import json
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from automodel_data.diffusion.image_edit_dataset import ImageEditDataloaderConfig
+from automodel_data.diffusion.text_to_image_dataset import TextToImageDataloaderConfig
+from recipes import distributed
+from recipes.mistakes import ConfigError
+from recipes.models.flow import FlowInputs
+from recipes.models.vae import DctVae
+from recipes.tasks.flow import FlowTimes, FlowWeights
+from recipes.tasks.latents import LatentsTaskConfig
+
+INPUTS = Path(__file__).parents[2] / "data/parity/inputs"
+EDITS = ImageEditDataloaderConfig(str(INPUTS / "edit_cache"), num_workers=0, bucket_policy="pad")
+IMAGES = TextToImageDataloaderConfig(str(INPUTS / "t2i_cache"), num_workers=0, bucket_policy="pad")
+WORLD = distributed.World(rank=0, size=1, device=torch.device("cpu"))
+
+
+def settings(**changes: object) -> LatentsTaskConfig:
+    values = {"batch_size": 2, "times": FlowTimes(), "weights": FlowWeights(kind="linear"), "vae": DctVae}
+    return LatentsTaskConfig(**values | {"pooled": None} | changes)
+
+
+def batch_of(config: LatentsTaskConfig, data: object) -> dict[str, object]:
+    return next(iter(config.build(WORLD.device).loader(data, WORLD, seed=0)))
+
+
+class Remembering:
+    """A model that predicts zero and keeps what it was given."""
+
+    inputs: FlowInputs
+
+    def __call__(self, inputs: FlowInputs) -> torch.Tensor:
+        self.inputs = inputs
+        return torch.zeros_like(inputs.noisy_BCHW)
+
+
+def test_the_loss_is_the_weighed_squared_error_of_the_velocity() -> None:
+    config, model = settings(text_dropout=0.0), Remembering()
+    batch = batch_of(config, EDITS)
+    terms = config.build(WORLD.device).losses(model, batch, torch.Generator().manual_seed(0))
+    clean, time = batch["image_latents"].float(), model.inputs.time_B[:, None, None, None]
+    noise = (model.inputs.noisy_BCHW - (1 - time) * clean) / time
+    expected = ((1 + time) * (noise - clean) ** 2).sum()
+    torch.testing.assert_close(terms.sums, expected[None], rtol=1e-4, atol=1e-3)
+    assert terms.groups["image_edit"].tolist() == [[terms.sums.item(), clean.numel()]]
+
+
+def test_every_latent_value_counts_alike() -> None:
+    for data in (EDITS, IMAGES):
+        batch = batch_of(settings(), data)
+        assert settings().build(WORLD.device).counts(batch).item() == batch["image_latents"].numel()
+
+
+def test_contexts_and_mask_are_passed_on_in_order() -> None:
+    config, model = settings(text_dropout=0.0, pooled="pooled"), Remembering()
+    batch = batch_of(config, EDITS)
+    config.build(WORLD.device).losses(model, batch, torch.Generator().manual_seed(0))
+    for ours, theirs in zip(model.inputs.contexts, batch["context_latents"], strict=True):
+        assert torch.equal(ours, theirs.float())
+    assert torch.equal(model.inputs.mask_BS, batch["text_attention_mask"].bool())
+    assert torch.equal(model.inputs.text_BSD, batch["text_embeddings"].float())
+    assert torch.equal(model.inputs.pooled_BD, batch["conditioning_tensors"]["pooled"].float())
+
+
+def test_prompts_are_dropped_by_the_sample() -> None:
+    model, dropped = Remembering(), 0
+    config = settings(text_dropout=0.5, pooled="pooled")
+    batch = batch_of(config, EDITS)
+    task = config.build(WORLD.device)
+    for seed in range(100):
+        task.losses(model, batch, torch.Generator().manual_seed(seed))
+        gone = (model.inputs.text_BSD == 0).all((1, 2))
+        assert torch.equal(gone, (model.inputs.pooled_BD == 0).all(1))
+        dropped += int(gone.sum())
+    assert 70 < dropped < 130
+
+
+def test_a_text_to_image_batch_has_no_contexts() -> None:
+    model, config = Remembering(), settings()
+    batch = batch_of(config, IMAGES)
+    task = config.build(WORLD.device)
+    terms = task.losses(model, batch, torch.Generator().manual_seed(0))
+    assert list(terms.groups) == ["text_to_image"]
+    assert model.inputs.contexts == []
+    assert task.texts(batch) == batch["metadata"]["prompts"]
+    assert task.samples(batch) == batch["metadata"]["image_paths"]
+
+
+def test_epochs_follow_each_other_without_end_in_a_new_order() -> None:
+    task = settings().build(WORLD.device)
+    loader = task.loader(EDITS, WORLD, seed=0)
+    length = len(EDITS.build(0, 1, 2).dataloader)
+    rows = [str(task.samples(batch)) for batch in islice(loader, 2 * length)]
+    assert rows[:length] != rows[length:]
+    assert {row for part in rows[:length] for row in part} == {row for part in rows[length:] for row in part}
+
+
+@pytest.mark.parametrize("stop", [3, 21, 22, 23, 30])
+def test_the_stream_goes_on_behind_a_saved_state_twice(stop: int) -> None:
+    task = settings().build(WORLD.device)
+
+    def rows(loader: object, count: int) -> list[str]:
+        return [str(task.samples(batch)) for batch in islice(loader, count)]
+
+    expected = rows(task.loader(EDITS, WORLD, seed=0), stop + 8)
+    first = task.loader(EDITS, WORLD, seed=0)
+    seen = rows(first, stop)
+    for count in (4, 4):
+        state = json.loads(json.dumps(first.state_dict()))
+        first = task.loader(EDITS, WORLD, seed=0)
+        first.load_state_dict(state)
+        seen += rows(first, count)
+    assert seen == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [({"batch_size": 0}, r"task.batch_size \(0\) must be at least 1"), ({"text_dropout": 2.0}, r"task.text_dropout")],
+)
+def test_settings_that_mean_nothing_are_refused(changes: dict[str, object], line: str) -> None:
+    with pytest.raises(ConfigError, match=line):
+        settings(**changes).check(SimpleNamespace(model=None, data=EDITS, validation=SimpleNamespace(data=None)))
+
+
+def test_data_that_is_no_cache_is_refused() -> None:
+    class Packs:
+        def build(self, tokenizer: object) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"data \(Packs\) does not feed task=latents: its build\(\) takes tokenizer"):
+        settings().check(SimpleNamespace(model=None, data=Packs(), validation=SimpleNamespace(data=None)))
