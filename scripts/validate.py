@@ -1,0 +1,37 @@
+"""Look at a run's data before a GPU is touched, with the overrides of train.py: ``scripts/validate.py recipe=bagel``.
+
+``validate.rows=all`` reads every row, ``validate.world_size=8`` shares the data out as for 8 ranks. The exit code is 0
+where all is well, 1 where there are problems, 2 where the command itself is wrong.
+"""
+
+from pathlib import Path
+
+import hydra
+from omegaconf import DictConfig
+
+from recipes import config, launch
+from recipes.mistakes import told_in_one_line
+from recipes.validate import tables
+from recipes.validate.config import ValidateRun, check
+from recipes.validate.run import validate
+
+PROBLEMS_FOUND = 1
+
+
+@hydra.main(version_base="1.3", config_path="../conf", config_name="validate")
+def main(composed: DictConfig) -> None:
+    """Look, print tables and findings, and write the JSON."""
+    with told_in_one_line():
+        run, _ = config.load(composed, ValidateRun)
+        check(run.validate)
+        report = validate(run)
+    path = Path(run.validate.report or launch.run_directory() / "validate.json")
+    report.write(path)
+    tables.show(report)
+    print(f"everything: {path}")
+    if report.problems:
+        raise SystemExit(PROBLEMS_FOUND)
+
+
+if __name__ == "__main__":
+    launch.main(main, ValidateRun)
