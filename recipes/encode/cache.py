@@ -65,22 +65,25 @@ class CacheWriter:
 
     def _encode_share(self, known: dict[str, Record], ledger: DropLedger) -> None:
         """Encode this rank's rows; a row's record is written behind its payload."""
-        journal = Journal(self.cache_dir, self.world.rank)
         encoded = 0
-        with tqdm(total=len(self._share()), desc="rows", unit="row", disable=not self.world.leads) as bar:
+        bar = tqdm(total=len(self._share()), desc="rows", unit="row", disable=not self.world.leads)
+        with Journal(self.cache_dir, self.world.rank) as journal, bar:
             for prepared in self._prepare(known):
                 bar.update()
                 try:
+                    if isinstance(prepared, SkipSample):
+                        raise prepared
                     record = self._record(prepared, known)
                 except SkipSample as skip:
                     ledger.drop(self.source_name, skip.reason, detail=skip.detail)
                     continue
                 journal.append(record)
-                encoded += record.key not in known
                 known[record.key] = record
+                encoded += prepared.target is not None
                 bar.set_postfix(encoded=encoded, lost=ledger.total(), refresh=False)
-        journal.close()
-        log.info("rank %d: %d rows, %d encoded now, %d lost", self.world.rank, bar.n, encoded, ledger.total())
+        log.info(
+            "rank %d: %d rows, %d encoded now, %d lost", self.world.rank, len(self._share()), encoded, ledger.total()
+        )
 
     def _share(self) -> range:
         rows, rank, size = len(self.source), self.world.rank, self.world.size
@@ -97,10 +100,8 @@ class CacheWriter:
         rows = self.source.rows(share.start, share.stop)
         return map_ahead(preparer, rows, self.threads, self.threads * _AHEAD_PER_THREAD)
 
-    def _record(self, prepared: Prepared | SkipSample, known: dict[str, Record]) -> Record:
+    def _record(self, prepared: Prepared, known: dict[str, Record]) -> Record:
         """Return the row's record, its payload written before if it was not there."""
-        if isinstance(prepared, SkipSample):
-            raise prepared
         key = prepared.hashes.key
         item = known[key].item if prepared.target is None else self._encode(prepared, prepared.target)
         hashes = asdict(prepared.hashes)

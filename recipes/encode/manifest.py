@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from recipes.encode.writer import write_lines
 
@@ -31,7 +31,7 @@ class Record:
 
 
 class Journal:
-    """Appends records to this rank's journal; what was appended survives a stop."""
+    """Appends records to this rank's journal; what was appended survives a stop. To be used with ``with``."""
 
     def __init__(self, cache_dir: Path, rank: int) -> None:
         cache_dir.mkdir(parents=True, exist_ok=True)
@@ -42,8 +42,10 @@ class Journal:
         self._stream.write(json.dumps(asdict(record)) + "\n")
         self._stream.flush()
 
-    def close(self) -> None:
-        """Give the file back."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
         self._stream.close()
 
 
