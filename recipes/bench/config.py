@@ -1,0 +1,89 @@
+"""What the benchmark measures: a data choice as in training, and what each contestant changes in it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+from recipes import nodes
+from recipes.bench.measure import Contestant
+from recipes.bench.peer import known_by_peer, with_row_groups
+from recipes.config import ImagesConfig, PackingConfig, SourcesConfig, TrainConfig, ValidationConfig
+from recipes.mistakes import ConfigError
+
+PEER = "peer"
+
+
+@dataclass(kw_only=True, slots=True)
+class BenchConfig:
+    """The benchmark's settings; those below ``train`` are what the data nodes point at."""
+
+    name: str = "bench"
+    output_dir: str = "outputs"
+    packs: int = 8  # timed in each round
+    warmup_packs: int = 1  # before them
+    rounds: int = 3
+    read_masks: bool = False  # read every dense mask, as a model would (use_flex=false)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    packing: PackingConfig = field(default_factory=PackingConfig)
+    images: ImagesConfig = field(default_factory=ImagesConfig)
+    sources: SourcesConfig = field(default_factory=SourcesConfig)
+    data: Any = MISSING
+    contestants: dict[str, dict[str, Any]] = field(default_factory=dict)  # what each changes in data.dataset_config
+    peer: dict[str, Any] = field(default_factory=dict)  # another class with the interface of data.dataset_config
+    validation: ValidationConfig = field(default_factory=ValidationConfig)  # comes with every data choice; not measured
+
+    @property
+    def has_peer(self) -> bool:
+        return self.peer.get("_target_") is not None
+
+
+def register() -> None:
+    """Make the settings the schema that ``conf/bench.yaml`` is composed against."""
+    ConfigStore.instance().store("bench_schema", BenchConfig)
+
+
+def load(composed: DictConfig) -> tuple[BenchConfig, dict[str, Any]]:
+    """Return the settings, with the whole node of every contestant and of the peer, and the same as plain values.
+
+    Raises:
+        ConfigError: For keys that nothing reads, wrong types, and data that does not come in packs.
+    """
+    settings: BenchConfig = OmegaConf.to_object(composed)
+    for name in ("packs", "warmup_packs", "rounds"):
+        if getattr(settings, name) < 1:
+            raise ConfigError(f"{name} ({getattr(settings, name)}) must be at least 1")
+    if not settings.contestants:
+        raise ConfigError("contestants is empty; name at least one, e.g. +contestants.pillow={image_backend: pillow}")
+    if "dataset_config" not in settings.data:
+        raise ConfigError("data has no dataset_config: packs are measured; choose data=bagel, t2i, edit or vlm_sft")
+    ours = settings.data["dataset_config"]
+    nodes_by_name = {name: ours | changes for name, changes in settings.contestants.items()}
+    peer = known_by_peer(ours, settings.peer) if settings.has_peer else settings.peer
+    plain = OmegaConf.to_container(composed, resolve=True) | {"contestants": nodes_by_name, "peer": peer}
+    nodes.check(plain, BenchConfig)
+    return replace(settings, contestants=nodes_by_name, peer=peer), plain
+
+
+def contestants(settings: BenchConfig, directory: Path) -> dict[str, Contestant]:
+    """Return who is measured, by name; ``directory`` takes what a peer needs to have written down."""
+    ours = {name: _contestant(settings, node) for name, node in settings.contestants.items()}
+    if not settings.has_peer:
+        return ours
+    row_groups = {"dataset_info": with_row_groups(settings.peer["dataset_info"], directory)}
+    return ours | {PEER: replace(next(iter(ours.values())), node=settings.peer | row_groups)}
+
+
+def _contestant(settings: BenchConfig, node: Mapping[str, Any]) -> Contestant:
+    return Contestant(
+        node=node,
+        floor_node=node,
+        tokenizer=str(settings.sources.tokenizer),
+        seed=settings.train.seed,
+        packs=settings.packs,
+        warmup_packs=settings.warmup_packs,
+        read_masks=settings.read_masks,
+    )
