@@ -17,16 +17,16 @@ class AttentionMasks(Sequence[torch.Tensor]):
         attn_modes: Sequence[Sequence[str]],
         device: torch.device | str | int = "cpu",
     ) -> None:
-        self._split_lens = split_lens
-        self._attn_modes = attn_modes
+        self.split_lens = split_lens
+        self.attn_modes = attn_modes
         self._device = device
 
     def to(self, device: torch.device | str | int) -> "AttentionMasks":
         """Return the same masks, to be made on ``device``."""
-        return AttentionMasks(self._split_lens, self._attn_modes, device)
+        return AttentionMasks(self.split_lens, self.attn_modes, device)
 
     def __len__(self) -> int:
-        return len(self._split_lens)
+        return len(self.split_lens)
 
     @overload
     def __getitem__(self, index: int) -> torch.Tensor: ...
@@ -34,8 +34,8 @@ class AttentionMasks(Sequence[torch.Tensor]):
     def __getitem__(self, index: slice) -> "AttentionMasks": ...
     def __getitem__(self, index: int | slice) -> "torch.Tensor | AttentionMasks":
         if isinstance(index, slice):
-            return AttentionMasks(self._split_lens[index], self._attn_modes[index], self._device)
-        return prepare_attention_mask_per_sample(self._split_lens[index], self._attn_modes[index], self._device)
+            return AttentionMasks(self.split_lens[index], self.attn_modes[index], self._device)
+        return prepare_attention_mask_per_sample(self.split_lens[index], self.attn_modes[index], self._device)
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         return (self[index] for index in range(len(self)))

@@ -10,6 +10,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 import torch
 
+from automodel_data.multimodal.attention_masks import AttentionMasks
 from automodel_data.multimodal.collate_fns import SimpleCustomBatch
 
 
@@ -83,7 +84,7 @@ class Pack:
 
 def unpack(batch: SimpleCustomBatch) -> Pack:
     """Read a batch on the CPU backwards; pixels were normalised with mean and deviation 0.5."""
-    parts = batch.to_dict()
+    parts = vars(batch)
     texts, images = _texts(parts), sorted([*_vae_images(parts), *_vit_images(parts)], key=lambda image: image.first_row)
     samples, start = [], 0
     for origin, spans in zip(parts["batch_data_indexes"], _spans(parts), strict=True):
@@ -171,6 +172,9 @@ def _to_pixels(values_HWC: torch.Tensor) -> np.ndarray:
 
 def _spans(parts: Mapping) -> list[list[tuple[int, str]]]:
     """Return (length, mode) of every split, by sample."""
+    if "split_lens" not in parts and isinstance(parts["nested_attention_masks"], AttentionMasks):
+        masks = parts["nested_attention_masks"]
+        return [list(zip(*sample, strict=True)) for sample in zip(masks.split_lens, masks.attn_modes, strict=True)]
     if "split_lens" not in parts:
         noised = set(parts["mse_loss_indexes"].tolist()) if "mse_loss_indexes" in parts else set()
         ends = list(accumulate(parts["sample_lens"]))

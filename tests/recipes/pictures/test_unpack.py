@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from automodel_data.multimodal.collate_fns import SimpleCustomBatch
 from automodel_data.multimodal.utils import patchify
 from recipes.pictures.unpack import PackedImage, Tower, unpack
 
@@ -48,13 +49,22 @@ def test_flex_splits_come_back_as_they_were_packed(packs):
         assert pack.capacity == 1200
 
 
-def test_dense_masks_tell_the_same_images_in_the_same_modes(packs):
+def test_dense_masks_know_their_splits(packs):
+    def splits(batch):
+        every = [split for sample in unpack(batch).samples for split in sample.splits]
+        return [(split.start, split.length, split.mode) for split in every]
+
+    for flex, dense in zip(packs(True), packs(False), strict=True):
+        assert splits(flex) == splits(dense)
+
+
+def test_masks_of_numbers_tell_the_same_images_in_the_same_modes(packs):
     def image_splits(batch):
         splits = [split for sample in unpack(batch).samples for split in sample.splits]
         return [(split.start, split.length, split.mode) for split in splits if split.images]
 
     for flex, dense in zip(packs(True), packs(False), strict=True):
-        assert image_splits(flex) == image_splits(dense)
+        assert image_splits(flex) == image_splits(SimpleCustomBatch([dense.to_dict()]))
 
 
 def test_vit_patches_are_put_together_into_the_picture_they_were_cut_from(batches):
