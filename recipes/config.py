@@ -78,7 +78,7 @@ class ValidationConfig:
 class LaunchConfig:
     """How plain ``python`` starts the ranks; torchrun's own options win under torchrun."""
 
-    nproc_per_node: int | None = None
+    nproc_per_node: int | None = None  # None: this process is the only one; each job of a sweep has one of its own
 
 
 @dataclass(kw_only=True, slots=True)
@@ -140,6 +140,11 @@ def check(config: RunConfig) -> None:
     clip, decay = train.clip_gradient_norm, train.ema_decay
     _require(clip is None or clip > 0, f"train.clip_gradient_norm ({clip}) must be positive, or null for no clipping")
     _require(decay is None or 0 < decay < 1, f"train.ema_decay ({decay}) must lie between 0 and 1, or be null for none")
+    ranks = config.launch.nproc_per_node
+    _require(
+        ranks is None or ranks >= 1,
+        f"launch.nproc_per_node ({ranks}) must be at least 1, or null for this process alone",
+    )
     config.lr_schedule.check(train.max_steps)
     config.checkpoint.check()
     config.task.check(config)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from recipes import distributed
+from recipes import distributed, result
 from recipes.checkpoint import Checkpoints
 from recipes.config import RunConfig
 from recipes.distributed import World
@@ -52,7 +52,7 @@ def run(job: Job) -> float | None:
         metrics = trainer.fit()
     if trainer.stopping:
         raise SystemExit(128 + max(world.gather(max(received, default=0))))
-    return None if job.config.objective is None else metrics.get(job.config.objective)
+    return _leave_result(job, trainer, metrics)
 
 
 def build_trainer(job: Job, world: World) -> Trainer:
@@ -84,6 +84,16 @@ def build_trainer(job: Job, world: World) -> Trainer:
         checkpoints=Checkpoints(config.checkpoint, job.directory, job.resolved),
         callbacks=[one for one in (*config.logger.values(), *config.callbacks.values()) if one is not None],
     )
+
+
+def _leave_result(job: Job, trainer: Trainer, metrics: Mapping[str, float]) -> float | None:
+    name = job.config.objective
+    value = None if name is None else metrics.get(name)
+    if name is not None and value is None:
+        log.warning("objective (%s): no such metric; choose one of %s", name, ", ".join(sorted(metrics)))
+    if trainer.world.leads:
+        result.write(result.Result(step=trainer.step, objective=name, value=value), job.directory)
+    return value
 
 
 @contextmanager

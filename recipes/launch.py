@@ -3,7 +3,8 @@
 import datetime
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch.distributed as dist
@@ -11,7 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
 from recipes import config, distributed
-from recipes.mistakes import told_in_one_line
+from recipes.mistakes import explain, told_in_one_line
 
 _STAMP_KEY = "run_stamp"
 
@@ -21,9 +22,21 @@ def main(job: Callable[[], None], schema: type[config.RunConfig] = config.RunCon
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra must hand errors on: they are explained in one place
     config.register(schema)
     register_resolvers()
-    with told_in_one_line():
+    with told_in_one_line(), traceback_left_to_torchrun():
         job()
     distributed.stop()
+
+
+@contextmanager
+def traceback_left_to_torchrun() -> Iterator[None]:
+    """Keep a traceback that torchrun shows at the end from being shown twice; the rank's log file has it too."""
+    try:
+        yield
+    except Exception as error:
+        if explain(error) is not None or not Path(os.environ.get("TORCHELASTIC_ERROR_FILE", "")).is_file():
+            raise
+        logging.getLogger("traceback").info("this rank failed", exc_info=True)  # no news: not for the console
+        raise SystemExit(1) from None
 
 
 class News(logging.Filter):
@@ -53,6 +66,11 @@ def agreed_stamp() -> str:
         return stamp
     store, _, _ = next(dist.rendezvous("env://"))
     return store.compare_set(_STAMP_KEY, "", stamp).decode()
+
+
+def is_rank_0() -> bool:
+    """Tell whether this process is the one that writes what all ranks share."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def started_by_torchrun() -> bool:

@@ -1,6 +1,7 @@
 """A user's mistake becomes one line that names the key and the way out; a programming error keeps its traceback."""
 
 import difflib
+import errno
 import logging
 import os
 import sys
@@ -26,6 +27,10 @@ class ConfigError(ValueError):
     """The configuration cannot make a run; the message names the key, the value, the rule and the way out."""
 
 
+class SweepError(Exception):
+    """Jobs of a sweep failed; why has been told as they did."""
+
+
 @contextmanager
 def told_in_one_line() -> Iterator[None]:
     """End the process with one line on standard error when the user made a mistake; pass everything else on."""
@@ -36,7 +41,7 @@ def told_in_one_line() -> Iterator[None]:
         if line is None:
             raise
         log.debug("the mistake was found here", exc_info=error)
-        leave(line, everywhere_alike=not isinstance(error, DataError))
+        leave(line, everywhere_alike=not isinstance(error, DataError | OSError))
 
 
 def leave(line: str, everywhere_alike: bool) -> None:
@@ -52,8 +57,12 @@ def leave(line: str, everywhere_alike: bool) -> None:
 def explain(error: BaseException) -> str | None:  # noqa: PLR0911 - a table
     """Return the line for a user's mistake, None for an error of the program."""
     match error:
-        case ConfigError() | DataError():
+        case ConfigError() | DataError() | SweepError():
             return str(error)
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            return (
+                f"cannot write {error.filename or 'to output_dir'}: {error.strerror}; make room, go on by resume=auto"
+            )
         case InstantiationException():
             return _explain_instantiation(error)
         case MissingConfigException(missing_cfg_file=str(wanted), options=[*options]):

@@ -5,7 +5,8 @@ from omegaconf import DictConfig
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from recipes import config, launch
-from recipes.job import Job, run
+from recipes.dispatch import carry_out
+from recipes.job import Job
 from recipes.mistakes import told_in_one_line
 
 
@@ -15,7 +16,8 @@ def train(composed: DictConfig) -> float | None:
     """Run the job that Hydra composed; torchrun reports what a rank raises."""
     with told_in_one_line():
         settings, resolved = config.load(composed)
-        return run(Job(config=settings, resolved=resolved, directory=launch.run_directory()))
+        job = Job(config=settings, resolved=resolved, directory=launch.run_directory())
+        return carry_out(job, script=__file__)
 
 
 if __name__ == "__main__":

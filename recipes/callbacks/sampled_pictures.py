@@ -82,7 +82,7 @@ def _pixels(images_BCHW: torch.Tensor) -> list[np.ndarray]:
 
 def _draw(rows: Sequence[tuple[str, list[np.ndarray]]], png: Path) -> None:
     columns = max(len(images) for _, images in rows)
-    figure = Figure(figsize=(2.2 * columns, 2.6 * len(rows)), layout="constrained", dpi=130)
+    figure = Figure(figsize=(2.2 * columns, 2.1 * len(rows)), layout="constrained", dpi=130)
     grid: Any = figure.subplots(len(rows), columns, squeeze=False)
     for axes in grid.flat:
         axes.axis("off")

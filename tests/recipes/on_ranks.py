@@ -1,4 +1,4 @@
-"""Run FUNCTION of a test FILE on this rank of torchrun; its result goes to FOLDER/rank<N>.pt."""
+"""Run FUNCTION of a test FILE on this rank; its result goes to FOLDER/rank<N>.pt."""
 
 import importlib.util
 import os
