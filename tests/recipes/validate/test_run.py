@@ -12,13 +12,14 @@ from recipes.mistakes import ConfigError
 from recipes.validate.config import ValidateRun, check
 from recipes.validate.findings import Check, Severity
 from recipes.validate.report import Report
+from tests.recipes.composing import composed
 
 ReportOn = Callable[..., Report]
 
 
 @pytest.fixture(scope="session")
-def sound(report_on: ReportOn, rows: Path) -> Report:
-    return report_on(rows)
+def sound(report_on: ReportOn, few_rows: Path) -> Report:
+    return report_on(few_rows)
 
 
 def rewrite_lines(root: Path, change: Callable[[int, dict], dict]) -> Path:
@@ -64,16 +65,16 @@ def test_packs_are_counted_by_group(sound: Report) -> None:
     assert all(seconds > 0 for seconds in packs.seconds.values())
 
 
-def test_more_ranks_and_accumulation_shorten_a_pass(report_on: ReportOn, rows: Path, sound: Report) -> None:
-    shorter = report_on(rows, "validate.world_size=2", "train.accumulation_steps=2")
+def test_more_ranks_and_accumulation_shorten_a_pass(report_on: ReportOn, few_rows: Path, sound: Report) -> None:
+    shorter = report_on(few_rows, "validate.world_size=2", "train.accumulation_steps=2")
     assert shorter.packs is not None
     assert sound.packs is not None
     for name, group in shorter.packs.groups.items():
         assert group.steps_per_pass == pytest.approx(sound.packs.groups[name].steps_per_pass / 4)
 
 
-def test_a_sample_of_rows_is_spread_over_files_and_row_groups(report_on: ReportOn, rows: Path) -> None:
-    report = report_on(rows, "validate.rows=4")
+def test_a_sample_of_rows_is_spread_over_files_and_row_groups(report_on: ReportOn, few_rows: Path) -> None:
+    report = report_on(few_rows, "validate.rows=4")
     assert [one.sample.looked_at for one in report.sources] == [4] * 6
 
 
@@ -202,46 +203,48 @@ def test_images_that_fail_only_when_decoded_are_found_in_the_packs(report_on: Re
     assert "undecodable image" in only_finding(report, Check.PACKS)
 
 
-def test_too_few_paths_for_ranks_and_workers_are_a_problem_with_both_counts(report_on: ReportOn, rows: Path) -> None:
-    report = report_on(rows, "data=t2i", "data.num_workers=4", "validate.world_size=8")
+def test_too_few_paths_for_ranks_and_workers_are_a_problem_with_both_counts(
+    report_on: ReportOn, few_rows: Path
+) -> None:
+    report = report_on(few_rows, "data=t2i", "data.num_workers=4", "validate.world_size=8")
     lines = {one.source: one.message for one in report.problems}
     assert lines["train/t2i_pretrain"].startswith("4 paths cannot be shared by 8 ranks x 4 workers; ")
     assert lines["heldout/t2i_pretrain"].startswith("4 paths cannot be shared by 8 ranks x 1 workers; ")
     assert "raise num_used_data" in lines["train/t2i_pretrain"]
 
 
-def test_paths_that_do_not_divide_are_a_warning(report_on: ReportOn, rows: Path) -> None:
-    report = report_on(rows, "data=vlm_sft", "data.num_workers=2", "validate.world_size=3")
+def test_paths_that_do_not_divide_are_a_warning(report_on: ReportOn, few_rows: Path) -> None:
+    report = report_on(few_rows, "data=vlm_sft", "data.num_workers=2", "validate.world_size=3")
     assert [(one.severity, one.check) for one in report.findings] == [(Severity.WARNING, Check.SHARES)] * 2
     assert report.findings[0].message.startswith("4 of 16 paths are read by nobody")
     assert [(one.per_worker, one.left_out) for one in report.shares] == [(2, 4), (2, 2)]
 
 
-def test_samples_over_the_budget_are_counted(report_on: ReportOn, rows: Path, sound: Report) -> None:
+def test_samples_over_the_budget_are_counted(report_on: ReportOn, few_rows: Path, sound: Report) -> None:
     lengths = sound.sources[2].sample.lengths
     limit = sorted(lengths)[-3]
-    report = report_on(rows, "data=vlm_sft", f"packing.max_num_tokens_per_sample={limit}")
+    report = report_on(few_rows, "data=vlm_sft", f"packing.max_num_tokens_per_sample={limit}")
     assert report.sources[0].too_long == sum(length >= limit for length in lengths)  # its group is mandatory
     found = report.findings[0]
     assert (found.severity, found.check) == (Severity.WARNING, Check.BUDGET)
     assert f"the longest has {max(lengths)}" in found.message
 
 
-def test_a_budget_that_nothing_fits_is_a_problem(report_on: ReportOn, rows: Path) -> None:
-    report = report_on(rows, "data=vlm_sft", "packing.max_num_tokens_per_sample=20")
+def test_a_budget_that_nothing_fits_is_a_problem(report_on: ReportOn, few_rows: Path) -> None:
+    report = report_on(few_rows, "data=vlm_sft", "packing.max_num_tokens_per_sample=20")
     assert "16 of 16 samples have more than 19 tokens" in report.problems[0].message
     assert report.problems[-1].check is Check.PACKS
 
 
-def test_a_folder_that_is_not_there_is_named_and_the_others_are_looked_at(report_on: ReportOn, rows: Path) -> None:
-    report = report_on(rows, "sources.train.t2i_pretrain.t2i.data_dir=nowhere", "validate.rows=4")
+def test_a_folder_that_is_not_there_is_named_and_the_others_are_looked_at(report_on: ReportOn, few_rows: Path) -> None:
+    report = report_on(few_rows, "sources.train.t2i_pretrain.t2i.data_dir=nowhere", "validate.rows=4")
     assert "'nowhere' is not a directory" in only_finding(report, Check.OPEN)
     assert [one.opened for one in report.sources] == [False, True, True, True, True, True]
 
 
-def test_asking_for_more_than_there_is_gives_a_warning(report_on: ReportOn, rows: Path) -> None:
+def test_asking_for_more_than_there_is_gives_a_warning(report_on: ReportOn, few_rows: Path) -> None:
     counts = ["sources.num_used_data.train.vlm_sft=[99]", "sources.num_used_data.train.t2i_pretrain=[9]"]
-    lines = {one.source: one.message for one in report_on(rows, *counts, "validate.rows=4").findings}
+    lines = {one.source: one.message for one in report_on(few_rows, *counts, "validate.rows=4").findings}
     assert lines["train/vlm_sft/vlm"] == "num_used_data asks for 99 lines, there are 16; all are used"
     assert lines["train/t2i_pretrain/t2i"] == "num_used_data asks for 9 files, there are 4; they are repeated"
 
@@ -256,7 +259,7 @@ def test_the_report_is_plain_values(sound: Report, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("override", ["rows=0", "rows=some", "packs=0", "world_size=0", "max_lost=2"])
-def test_a_number_that_means_nothing_is_refused_by_its_key(run: Callable[..., ValidateRun], override: str) -> None:
+def test_a_number_that_means_nothing_is_refused_by_its_key(override: str) -> None:
     key = override.partition("=")[0]
     with pytest.raises(ConfigError, match=rf"validate\.{key} \("):
-        check(run(f"validate.{override}").validate)
+        check(composed("validate", ValidateRun, f"validate.{override}").validate)
