@@ -1,0 +1,46 @@
+"""Where a job runs: in this process, on ranks of its own, or not at all because its sweep has it already.
+
+                    one job                                  each job of a sweep (-m)
+python              here; launch.nproc_per_node=N: N ranks   ranks of its own, 1 or launch.nproc_per_node
+torchrun            here, one of its ranks                   here, one of its ranks, in one process group
+"""
+
+import dataclasses
+import logging
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+
+from recipes import elastic, result
+from recipes.checkpoint import newest
+from recipes.job import Job, run
+from recipes.launch import started_by_torchrun
+
+log = logging.getLogger(__name__)
+
+
+def carry_out(job: Job, script: str) -> float | None:
+    """Run ``job`` where it belongs and return the value of its objective; ``script`` is what its ranks are to run.
+
+    Raises:
+        SystemExit: It failed on ranks of its own, or was asked to stop.
+    """
+    in_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+    if in_sweep and job.config.resume is not None:
+        done = result.read(job.directory)
+        if done is not None and done.step >= job.config.train.max_steps:
+            log.info("finished already, %s %s: %s", done.objective, done.value, job.directory)
+            return done.value
+        job = _going_on(job)
+    ranks = job.config.launch.nproc_per_node
+    if started_by_torchrun() or (ranks is None and not in_sweep):
+        return run(job)
+    elastic.run(script, [*elastic.arguments_of_this_job(), elastic.override("resume", job.config.resume)], ranks or 1)
+    done = result.read(job.directory)
+    return None if done is None else done.value
+
+
+def _going_on(job: Job) -> Job:
+    """Return ``job`` going on from its own newest checkpoint; the newest of the sweep may be another job's."""
+    own = newest([job.directory / "checkpoints"])
+    return dataclasses.replace(job, config=dataclasses.replace(job.config, resume=None if own is None else str(own)))
