@@ -68,7 +68,7 @@ def figures_table(results: Results) -> Table:
             "tokens/s",
             "per CPU s",
             "floor share",
-            "images decoded / used",
+            "decoded / used",
             "peak MiB (over idle)",
             "state",
             "first batch",
@@ -127,4 +127,4 @@ def _table(title: str, columns: Sequence[str]) -> Table:
 
 
 def _spell_range(values: Sequence[float]) -> str:
-    return f"{median(values):.3g} ({min(values):.3g}-{max(values):.3g})"
+    return f"{median(values):.2g} ({min(values):.2g}-{max(values):.2g})"

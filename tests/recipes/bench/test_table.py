@@ -63,7 +63,7 @@ def test_the_tables_say_it_all_on_one_line_each() -> None:
         "pillow", "20,000", "10,000", "50%", "9 / 8", "900 (200)", "6.84 KiB", "0.50 s"
     ]  # fmt: skip
     assert cells(figures, "peer")[-2] == "3 GiB"
-    assert cells(compared, "pillow")[:4] == ["pillow", "2.67 (1.33-4)", "2.67 (1.33-4)", "0.5 (0.5-0.5)"]
+    assert cells(compared, "pillow")[:4] == ["pillow", "2.7 (1.3-4)", "2.7 (1.3-4)", "0.5 (0.5-0.5)"]
 
 
 def test_contestants_that_packed_other_rows_are_not_passed_off_as_comparable() -> None:
