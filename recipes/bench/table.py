@@ -120,7 +120,8 @@ def spell_bytes(count: float) -> str:
 
 
 def _table(title: str, columns: Sequence[str]) -> Table:
-    table = Table("", title=title, min_width=len(title), title_justify="left")
+    table = Table(title=title, title_justify="left", min_width=len(title))
+    table.add_column(no_wrap=True)
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     return table
