@@ -4,6 +4,7 @@
 where all is well, 1 where there are problems, 2 where the command itself is wrong.
 """
 
+import os
 from pathlib import Path
 
 import hydra
@@ -20,7 +21,9 @@ PROBLEMS_FOUND = 1
 
 @hydra.main(version_base="1.3", config_path="../conf", config_name="validate")
 def main(composed: DictConfig) -> None:
-    """Look, print tables and findings, and write the JSON."""
+    """Look, print tables and findings, and write the JSON; of torchrun's ranks one does."""
+    if os.environ.get("RANK", "0") != "0":
+        return
     with told_in_one_line():
         run, _ = config.load(composed, ValidateRun)
         check(run.validate)

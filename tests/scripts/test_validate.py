@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 def validate(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "scripts/validate.py", f"output_dir={folder}", *overrides]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
 
 
