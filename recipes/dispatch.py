@@ -15,6 +15,7 @@ from recipes import elastic, result
 from recipes.checkpoint import newest
 from recipes.job import Job, run
 from recipes.launch import started_by_torchrun
+from recipes.mistakes import ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -26,12 +27,12 @@ def carry_out(job: Job, script: str) -> float | None:
         SystemExit: It failed on ranks of its own, or was asked to stop.
     """
     in_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
-    if in_sweep and job.config.resume is not None:
-        done = result.read(job.directory)
-        if done is not None and done.step >= job.config.train.max_steps:
+    if in_sweep:
+        done = _result_of_this_job(job)
+        if done is not None and job.config.resume is not None and done.step >= job.config.train.max_steps:
             log.info("finished already, %s %s: %s", done.objective, done.value, job.directory)
             return done.value
-        job = _going_on(job)
+        job = _confined(job)
     ranks = job.config.launch.nproc_per_node
     if started_by_torchrun() or (ranks is None and not in_sweep):
         return run(job)
@@ -40,7 +41,17 @@ def carry_out(job: Job, script: str) -> float | None:
     return None if done is None else done.value
 
 
-def _going_on(job: Job) -> Job:
-    """Return ``job`` going on from its own newest checkpoint; the newest of the sweep may be another job's."""
-    own = newest([job.directory / "checkpoints"])
+def _result_of_this_job(job: Job) -> result.Result | None:
+    done = result.read(job.directory)
+    if done is not None and done.settings != result.fingerprint(job.resolved):
+        raise ConfigError(
+            f"hydra.sweep.dir: {job.directory} holds the result of another job, with other settings; "
+            "give this sweep a directory of its own"
+        )
+    return done
+
+
+def _confined(job: Job) -> Job:
+    """Return ``job`` resuming from its own newest checkpoint, if at all: the newest of the sweep is another job's."""
+    own = newest([job.directory / "checkpoints"]) if job.config.resume is not None else None
     return dataclasses.replace(job, config=dataclasses.replace(job.config, resume=None if own is None else str(own)))

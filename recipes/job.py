@@ -92,7 +92,8 @@ def _leave_result(job: Job, trainer: Trainer, metrics: Mapping[str, float]) -> f
     if name is not None and value is None:
         log.warning("objective (%s): no such metric; choose one of %s", name, ", ".join(sorted(metrics)))
     if trainer.world.leads:
-        result.write(result.Result(step=trainer.step, objective=name, value=value), job.directory)
+        settings = result.fingerprint(job.resolved)
+        result.write(result.Result(step=trainer.step, objective=name, value=value, settings=settings), job.directory)
     return value
 
 
