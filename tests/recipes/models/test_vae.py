@@ -62,10 +62,9 @@ def test_latents_of_encoded_files_have_about_unit_spread():
         with suppress(UnidentifiedImageError, OSError):
             picture = Image.open(io.BytesIO(row["image"])).convert("RGB").resize((128, 128))
             pictures.append(torch.from_numpy(np.array(picture)).permute(2, 0, 1) / 127.5 - 1)
-    spread = encode_latents(DctVae(), torch.stack(pictures)).std((0, 2, 3))
-    assert spread.min() > 0.3
-    assert spread.max() < 3
-    assert 0.5 < spread.mean() < 2
+    latents = encode_latents(DctVae(), torch.stack(pictures))
+    assert 0.5 < latents.std() < 1.5
+    assert latents.std((0, 2, 3)).min() > 0.1
 
 
 @pytest.fixture
