@@ -43,6 +43,7 @@ def _tables(report: Report) -> Iterator[RenderableType]:
         yield _mix_table(report.packs)
         yield _seconds_table(report.packs)
     for cache in report.caches:
+        yield _cache_line(cache)
         yield _cache_table(cache)
 
 
@@ -127,11 +128,13 @@ def _seconds_table(packs: PacksReport) -> Table:
     return table
 
 
+def _cache_line(cache: CacheReport) -> str:
+    counts = f"{cache.items:,} items, {cache.looked_at:,} looked at, {cache.batches_per_pass:,} batches a rank and pass"
+    return f"[bold]{cache.name}[/] {escape(cache.cache_dir)}: {counts}"
+
+
 def _cache_table(cache: CacheReport) -> Table:
-    title = (
-        f"{cache.name}: {cache.cache_dir}, {cache.items:,} items, {cache.batches_per_pass:,} batches a rank and pass"
-    )
-    table = _table(title, "bucket", "samples", "batch size", "batches", "left out", "repeated")
+    table = _table("", "bucket", "samples", "batch size", "batches", "left out", "repeated")
     for bucket in cache.buckets:
         counts = (bucket.samples, bucket.batch_size, bucket.batches, bucket.lost, bucket.repeated)
         table.add_row(bucket.name, *(f"{count:,}" for count in counts))
