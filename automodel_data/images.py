@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, UnidentifiedImageError
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as F
@@ -144,6 +144,8 @@ class ImagePolicy:
             raise SkipSample("missing image", origin) from error
         except _BOMBS as error:
             raise SkipSample("image too large", f"{origin}: {error}") from error
+        except UnidentifiedImageError as error:  # its own text names an object in memory
+            raise SkipSample("unreadable image", f"{origin}: no format that Pillow knows") from error
         except _UNREADABLE as error:
             raise SkipSample("unreadable image", f"{origin}: {error}") from error
         if width * height > self.max_pixels:
