@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 log = logging.getLogger(__name__)
 
+MOST_BARREN_ROWS = 10_000
+_FEW_ROWS = 100
 _LOGGED_PER_REASON = 3
 _LOGGED_AGAIN_EVERY = 1000
 
@@ -26,24 +28,6 @@ class SkipSample(Exception):  # noqa: N818 - a row's way out, not an error of th
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
         self.detail = detail
-
-
-@dataclass(eq=False, slots=True)
-class Harvest:
-    """What a stretch of rows gave: the rows read, and how many of their samples are not lost.
-
-    Samples are lost late, too: by the packer, or when their images are decoded. So each holds on to its harvest. One
-    that is ``closed`` (its rows are all read; the text says which they were) has failed as soon as no sample is left.
-    """
-
-    rows: int = 0
-    good: int = 0
-    closed: str = ""
-
-    @property
-    def failed(self) -> bool:
-        """Whether all these rows gave nothing."""
-        return self.good == 0 and bool(self.closed)
 
 
 class DropLedger:
@@ -88,6 +72,64 @@ class DropLedger:
     def load_state_dict(self, state: Mapping[str, Mapping[str, int]]) -> None:
         """Replace the counts by saved ones."""
         self._counts = {dataset: dict(reasons) for dataset, reasons in state.items()}
+
+
+@dataclass(eq=False, slots=True)
+class Harvest:
+    """What a stretch of rows gave: the rows read, how many of their samples are not lost, and how many were given up.
+
+    ``closed`` says which rows they were, once all are read.
+    """
+
+    rows: int = 0
+    good: int = 0
+    given_up: int = 0
+    closed: str = ""
+    starts_inside_a_pass: bool = False
+
+
+class FailureBudget:
+    """Gives up on a source that gives nothing, in a whole pass or in ``MOST_BARREN_ROWS`` rows.
+
+    Samples are lost late, too: by the packer, or when their images are decoded. So each holds on to the harvest that it
+    belongs to, and a closed one has failed as soon as none of its samples is left.
+    """
+
+    def __init__(self, dataset: str, ledger: DropLedger) -> None:
+        self.harvest = Harvest()
+        self._dataset = dataset
+        self._ledger = ledger
+
+    def count_row(self, good: bool) -> None:
+        """Count a row that was read into the harvest under way."""
+        self.harvest.rows += 1
+        self.harvest.good += good
+        if self.harvest.rows == MOST_BARREN_ROWS:
+            self._close(f"{MOST_BARREN_ROWS} rows of")
+            self.harvest = Harvest(starts_inside_a_pass=True)
+
+    def end_pass(self, whole: bool) -> None:
+        """Judge a pass; a part of one proves nothing, and few rows do not where samples were lost for want of room."""
+        harvest = self.harvest
+        if whole and not harvest.starts_inside_a_pass:
+            if harvest.given_up and harvest.rows < _FEW_ROWS:
+                return  # this harvest goes on in the next pass
+            self._close("a whole pass over")
+        self.harvest = Harvest()
+
+    def lose(self, harvest: Harvest) -> None:
+        """Take a sample out of its harvest."""
+        harvest.good -= 1
+        self._check(harvest)
+
+    def _close(self, rows: str) -> None:
+        self.harvest.closed = rows
+        self._check(self.harvest)
+
+    def _check(self, harvest: Harvest) -> None:
+        if harvest.closed and harvest.good == 0:
+            losses = self._ledger.describe(self._dataset)
+            raise DataError(f"{harvest.closed} {self._dataset} gave no usable sample; {losses}")
 
 
 def merge_counts(*tables: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:

@@ -9,16 +9,13 @@ from typing import Any, ClassVar
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from automodel_data.errors import DataError, DropLedger, Harvest, SkipSample
+from automodel_data.errors import DataError, DropLedger, FailureBudget, SkipSample
 from automodel_data.images import ImagePolicy
 from automodel_data.multimodal.plan import Position, Sample, SampleIndex, join_position, split_position
 from automodel_data.placement import Placement, Stretch, walk
 from automodel_data.randomness import Draw, Randomness
 
 log = logging.getLogger(__name__)
-
-MAX_LOST_ROWS = 10_000
-"""A source that gives nothing in so many rows is given up before its pass is over."""
 
 
 class DistributedIterableDataset(IterableDataset):
@@ -60,7 +57,7 @@ class DistributedIterableDataset(IterableDataset):
         self.passes = 0
         self.dealt: list[list[Stretch]] = []
         self.ledger = DropLedger()
-        self._harvest = Harvest()
+        self._budget = FailureBudget(self.dataset_name, self.ledger)
 
     def adopt(self, rng: Randomness, images: ImagePolicy) -> None:
         """Draw from ``rng`` and open images by ``images`` from now on; the packer hands its own to every source."""
@@ -195,17 +192,15 @@ class DistributedIterableDataset(IterableDataset):
         """Yield samples for ever; a resume position holds for the first pass only.
 
         Raises:
-            DataError: a whole pass, or ``MAX_LOST_ROWS`` rows, gave nothing.
+            DataError: a whole pass, or ``MOST_BARREN_ROWS`` rows, gave nothing.
         """
         placement = self._placement()
         if self.cursor is None and self.passes == 0:
             self.cursor = self._get_worker_data_status(placement.worker)
         while True:
             whole_pass = self.cursor is None and not self.dealt
-            self._harvest = first = Harvest()
             yield from self._read_pass(placement)
-            if whole_pass and self._harvest is first:
-                self._close_harvest("a whole pass over")
+            self._budget.end_pass(whole_pass)
             self.cursor = None
             self.passes += 1
             self.dealt = self.dealt[1:]
@@ -228,22 +223,8 @@ class DistributedIterableDataset(IterableDataset):
                     position=self.cursor, path=index, worker_id=placement.worker, dataset_name=self.dataset_name
                 )
                 sample = self._parse_or_count(row, origin)
-                self._harvest.rows += 1
                 if sample is not None:
-                    self._harvest.good += 1
                     yield sample
-                if self._harvest.rows == MAX_LOST_ROWS:
-                    self._close_harvest(f"{MAX_LOST_ROWS} rows of")
-                    self._harvest = Harvest()
-
-    def _close_harvest(self, rows: str) -> None:
-        self._harvest.closed = rows
-        self._check_harvest(self._harvest)
-
-    def _check_harvest(self, harvest: Harvest) -> None:
-        if harvest.failed:
-            losses = self.ledger.describe(self.dataset_name)
-            raise DataError(f"{harvest.closed} {self.dataset_name} gave no usable sample; {losses}")
 
     def restore(self, origin: SampleIndex, draws: Sequence[Draw]) -> Sample:
         """Parse a row again with the decisions drawn for it then.
@@ -270,14 +251,18 @@ class DistributedIterableDataset(IterableDataset):
         Raises:
             DataError: it was the last hope of its pass.
         """
-        self.lose(sample, reason, detail)
-        sample.harvest.good -= 1
-        self._check_harvest(sample.harvest)
-
-    def lose(self, sample: Sample, reason: str, detail: str = "") -> None:
-        """Count a good sample that was given up."""
         assert sample.index is not None
         self.ledger.drop(self.dataset_name, reason, self.where(sample.index.path, sample.index.place), detail)
+        self._budget.lose(sample.harvest)
+
+    def give_up(self, sample: Sample, reason: str) -> None:
+        """Count a good sample that was lost for want of room.
+
+        Raises:
+            DataError: it was the last hope of many rows.
+        """
+        sample.harvest.given_up += 1
+        self.reject(sample, reason)
 
     def lose_rows(self, reason: str, where: str, detail: str, count: int) -> None:
         """Count rows that could not even be read."""
@@ -294,6 +279,8 @@ class DistributedIterableDataset(IterableDataset):
         except SkipSample as skipped:
             where = self.where(origin.path, origin.place)
             self.ledger.drop(self.dataset_name, skipped.reason, where, skipped.detail)
+            self._budget.count_row(good=False)
             return None
-        sample.index, sample.draws, sample.harvest = origin, list(draws), self._harvest
+        sample.index, sample.draws, sample.harvest = origin, list(draws), self._budget.harvest
+        self._budget.count_row(good=True)
         return sample

@@ -65,6 +65,7 @@ class PackedDataLoader:
         self.pin_memory = pin_memory and torch.cuda.is_available()
         self.prefetch_factor = prefetch_factor
         placement = dataset.placement
+        self._seed = placement.seed(dataset.global_seed)
         self._start = LoaderState.start(placement.rank, placement.world_size, num_workers)
         self._state = self._start
 
@@ -81,6 +82,7 @@ class PackedDataLoader:
             num_workers=self.num_workers,
             pin_memory=self.pin_memory,
             prefetch_factor=self.prefetch_factor if self.num_workers else None,
+            generator=torch.Generator().manual_seed(self._seed),  # or it draws from the process's own
         )
         yield from map(self._hand_out, packs)
 

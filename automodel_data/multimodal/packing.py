@@ -201,7 +201,7 @@ class PackedDataset(IterableDataset):
                 case Verdict.SET_ASIDE:
                     self._buffer.append(sample)
                 case Verdict.CLOSE_WITHOUT:
-                    self._source_of(sample).lose(sample, "pack and buffer full")
+                    self._source_of(sample).give_up(sample, "pack and buffer full")
                     yield pack
                     pack = self.set_sequence_status()
                 case Verdict.ADD:

@@ -5,7 +5,8 @@ import logging
 
 import pytest
 
-from automodel_data.errors import DataError, DropLedger, Harvest, SkipSample, merge_counts
+from automodel_data import errors
+from automodel_data.errors import DataError, DropLedger, FailureBudget, Harvest, SkipSample, merge_counts
 
 
 def test_a_data_error_is_a_value_error() -> None:
@@ -72,9 +73,86 @@ def test_tables_of_several_workers_add_up() -> None:
     assert merge_counts(*tables) == {"a": {"x": 1, "y": 5}, "b": {"z": 4}}
 
 
-@pytest.mark.parametrize(
-    ("closed", "good", "failed"),
-    [("", 0, False), ("a whole pass over", 1, False), ("a whole pass over", 0, True)],
-)
-def test_rows_have_failed_when_all_are_read_and_no_sample_is_left(closed: str, good: int, failed: bool) -> None:
-    assert Harvest(good=good, closed=closed).failed == failed
+# the failure budget -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ledger() -> DropLedger:
+    ledger = DropLedger()
+    ledger.drop("t2i", "too long", "row 3")
+    return ledger
+
+
+@pytest.fixture
+def budget(ledger: DropLedger) -> FailureBudget:
+    return FailureBudget("t2i", ledger)
+
+
+def read(budget: FailureBudget, good: int = 0, bad: int = 0) -> list[Harvest]:
+    """Read good and bad rows; return the harvests of the good ones."""
+    harvests = []
+    for is_good in [True] * good + [False] * bad:
+        if is_good:
+            harvests.append(budget.harvest)
+        budget.count_row(is_good)
+    return harvests
+
+
+BARREN = r"a whole pass over t2i gave no usable sample; lost: 1 x too long \(first: row 3\)"
+
+
+def test_a_whole_pass_of_bad_rows_fails_with_the_reasons(budget: FailureBudget) -> None:
+    read(budget, bad=4)
+    with pytest.raises(DataError, match=BARREN):
+        budget.end_pass(whole=True)
+
+
+def test_a_part_of_a_pass_proves_nothing(budget: FailureBudget) -> None:
+    read(budget, bad=4)
+    budget.end_pass(whole=False)
+    read(budget, good=1, bad=3)
+    budget.end_pass(whole=True)
+
+
+def test_a_pass_fails_when_its_last_sample_is_lost_however_late(budget: FailureBudget) -> None:
+    first, second = read(budget, good=2, bad=1)
+    budget.end_pass(whole=True)
+    read(budget, good=2, bad=1)
+    budget.lose(first)
+    with pytest.raises(DataError, match=BARREN):
+        budget.lose(second)
+
+
+def test_losses_of_many_passes_at_once_do_not_add_up(budget: FailureBudget) -> None:
+    bad = []
+    for _ in range(20):
+        bad += read(budget, good=2)[:1]
+        budget.end_pass(whole=True)
+    for harvest in bad:
+        budget.lose(harvest)
+
+
+def test_few_rows_whose_samples_found_no_room_prove_nothing_but_many_do(budget: FailureBudget) -> None:
+    for _ in range(50):
+        bad, unlucky = read(budget, good=2)
+        budget.lose(bad)
+        unlucky.given_up += 1
+        budget.lose(unlucky)
+        if budget.harvest.rows == 100:
+            break
+        budget.end_pass(whole=True)
+    with pytest.raises(DataError, match=BARREN):
+        budget.end_pass(whole=True)
+
+
+def test_many_bad_rows_fail_before_their_pass_is_over(budget: FailureBudget, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errors, "MOST_BARREN_ROWS", 10)
+    read(budget, good=1, bad=9)
+    with pytest.raises(DataError, match="10 rows of t2i gave no usable sample"):
+        read(budget, bad=10)
+
+
+def test_the_tail_of_a_long_pass_may_be_bad(budget: FailureBudget, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errors, "MOST_BARREN_ROWS", 10)
+    read(budget, good=10, bad=3)
+    budget.end_pass(whole=True)

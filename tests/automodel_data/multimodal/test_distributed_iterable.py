@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from automodel_data import errors
 from automodel_data.errors import DataError, SkipSample
-from automodel_data.multimodal import distributed_iterable
 from automodel_data.multimodal.distributed_iterable import DistributedIterableDataset
 from automodel_data.multimodal.plan import Sample, TextItem
 
@@ -217,16 +217,16 @@ def test_a_pass_is_judged_by_the_samples_that_the_packer_did_not_reject() -> Non
         source.reject(second, "too long")
 
 
-def test_samples_that_are_given_up_for_want_of_room_are_no_sign_of_bad_data() -> None:
+def test_samples_given_up_for_want_of_room_end_a_run_only_when_they_are_very_many() -> None:
     source = Shelves([("a", [1])])
-    for sample in islice(iter(source), 5):
-        source.lose(sample, "pack and buffer full")
-    assert source.ledger.counts == {"shelves": {"pack and buffer full": 5}}
+    with pytest.raises(DataError, match="100 x pack and buffer full"):
+        for sample in iter(source):
+            source.give_up(sample, "pack and buffer full")
 
 
 @pytest.mark.parametrize("good", [0, 1])
 def test_many_rows_without_a_sample_end_a_long_pass_early(good: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed_iterable, "MAX_LOST_ROWS", 10)
+    monkeypatch.setattr(errors, "MOST_BARREN_ROWS", 10)
     source = Shelves([("a", [1] * good + [-1] * 1000)])
     with pytest.raises(DataError, match="10 rows of shelves gave no usable sample"):
         numbers(source, 2)
@@ -234,7 +234,7 @@ def test_many_rows_without_a_sample_end_a_long_pass_early(good: int, monkeypatch
 
 
 def test_the_short_tail_of_a_long_pass_may_be_bad(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed_iterable, "MAX_LOST_ROWS", 10)
+    monkeypatch.setattr(errors, "MOST_BARREN_ROWS", 10)
     assert numbers(Shelves([("a", [1] * 10 + [-1] * 3)]), 25) == [1] * 25
 
 

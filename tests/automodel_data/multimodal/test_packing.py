@@ -1,0 +1,397 @@
+"""Packs are those of the contract's words, within their budgets; broken data costs rows, never a pack or the run."""
+
+import itertools
+import json
+import random
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from automodel_data.errors import DataError
+from automodel_data.multimodal.checks import read_groups
+from automodel_data.multimodal.datasets import make_bagel_multimodal_dataset
+from automodel_data.multimodal.interleave import InterleavedBaseIterableDataset, ParquetStandardIterableDataset
+from automodel_data.multimodal.pack_builder import OpenPack
+
+Names = list[tuple[str, int]]
+
+
+# the packer by the book -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class ByTheBook:
+    """The packer as the contract words it, over groups of captioned images of known lengths."""
+
+    groups: Mapping[str, Mapping[str, Any]]
+    options: Mapping[str, Any]
+    rng: random.Random
+    lost: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.rows = {name: self._rows(name, group["lengths"]) for name, group in self.groups.items()}
+
+    def _rows(self, name: str, lengths: list[int]) -> Iterator[tuple[str, int, int]]:
+        for row in itertools.cycle(range(len(lengths))):
+            self.rng.choice(["the only caption"])
+            yield name, row, lengths[row]
+
+    def _lose(self, name: str, reason: str) -> None:
+        reasons = self.lost.setdefault(name, {})
+        reasons[reason] = reasons.get(reason, 0) + 1
+
+    def _tokens(self, length: int) -> int:
+        """Draw for dropout; return the tokens that the sample takes."""
+        dropped = self.rng.random() < self.options["text_cond_dropout_prob"]
+        return 3 if dropped else length  # a dropped caption leaves the image of one patch
+
+    def _draw_group(self) -> str:
+        total = sum(group["weight"] for group in self.groups.values())
+        u, bound = self.rng.random(), 0.0
+        for name, group in self.groups.items():
+            bound += group["weight"] / total
+            if u < bound:
+                return name
+        raise AssertionError
+
+    def packs(self) -> Iterator[tuple[Names, int]]:
+        o = self.options
+        pack: Names = []
+        tokens = 0
+        buffer: list[tuple[str, int, int]] = []
+        while True:
+            if not pack:
+                for name, group in self.groups.items():
+                    if group["is_mandatory"]:
+                        while (sample := next(self.rows[name]))[2] >= o["max_num_tokens_per_sample"]:
+                            self._lose(name, "too long")
+                        pack.append(sample[:2])
+                        tokens += self._tokens(sample[2])
+            from_buffer = tokens < o["prefer_buffer_before"] and bool(buffer)
+            sample = buffer.pop(0) if from_buffer else next(self.rows[self._draw_group()])
+            name, _, length = sample
+            if length > o["max_num_tokens_per_sample"]:
+                self._lose(name, "too long")
+            elif tokens + length > o["max_num_tokens"]:
+                if not from_buffer and len(buffer) < o["max_buffer_size"]:
+                    buffer.append(sample)
+                    continue
+                self._lose(name, "pack and buffer full")
+                yield pack, tokens
+                pack, tokens = [], 0
+            else:
+                pack.append(sample[:2])
+                tokens += self._tokens(length)
+                if tokens >= o["expected_num_tokens"]:
+                    yield pack, tokens
+                    pack, tokens = [], 0
+
+
+MIXTURES = {
+    "one": {"a": {"lengths": [10, 11, 9, 17, 13, 25], "weight": 1.0, "is_mandatory": False}},
+    "mandatory": {"a": {"lengths": [10, 20, 9, 17, 13, 21], "weight": 1.0, "is_mandatory": True}},
+    "two": {
+        "a": {"lengths": [6, 12, 20, 7], "weight": 1.0, "is_mandatory": True},
+        "b": {"lengths": [18, 9, 30], "weight": 2.5, "is_mandatory": False},
+    },
+    "both": {
+        "a": {"lengths": [6, 19, 20, 7], "weight": 1.0, "is_mandatory": True},
+        "b": {"lengths": [18, 9, 30, 6, 20], "weight": 3, "is_mandatory": True},
+    },
+}
+BUDGETS = {
+    "plain": {"expected_num_tokens": 30, "prefer_buffer_before": 0, "max_buffer_size": 3},
+    "prefer": {"expected_num_tokens": 38, "prefer_buffer_before": 25, "max_buffer_size": 2},
+    "always": {"expected_num_tokens": 40, "prefer_buffer_before": 40, "max_buffer_size": 1},
+    "none": {"expected_num_tokens": 36, "prefer_buffer_before": 20, "max_buffer_size": 0},
+    "dropout": {"expected_num_tokens": 33, "prefer_buffer_before": 20, "max_buffer_size": 2,
+                "text_cond_dropout_prob": 0.4},
+}  # fmt: skip
+
+
+def names(batch: Any) -> Names:
+    return [(index["dataset_name"], index["data_indexes"][-1]) for index in batch.batch_data_indexes]
+
+
+@pytest.mark.parametrize("mixture", MIXTURES)
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_packs_and_losses_are_those_of_the_contract(mixture: str, budget: str, workshop: Any) -> None:
+    for name, group in MIXTURES[mixture].items():
+        workshop.add_lengths(name, group["lengths"], weight=group["weight"], is_mandatory=group["is_mandatory"])
+    options = {"max_num_tokens_per_sample": 20, "max_num_tokens": 40, "text_cond_dropout_prob": 0.0} | BUDGETS[budget]
+    for seed in range(3):
+        loader = workshop.build(seed=seed, **options).dataloader
+        book = ByTheBook(MIXTURES[mixture], options, random.Random(seed))
+        for batch, (pack, tokens) in islice(zip(loader, book.packs(), strict=True), 15):
+            assert (names(batch), batch.sequence_length) == (pack, tokens)
+            assert loader.drops() == book.lost
+            assert batch.sequence_length <= options["max_num_tokens"]
+            assert sum(batch.sample_lens) == sum(batch.split_lens) == options["max_num_tokens"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_pack_breaks_the_hard_budget_or_is_empty_whatever_the_lengths(seed: int, workshop: Any) -> None:
+    rng = random.Random(seed)
+    for name in "abc":
+        lengths = [rng.randint(6, 40) for _ in range(30)]
+        workshop.add_lengths(name, lengths, weight=rng.random() + 0.1, is_mandatory=name != "c")
+    options = {
+        "max_num_tokens": 60,
+        "max_num_tokens_per_sample": 30,
+        "expected_num_tokens": rng.randint(1, 60),
+        "prefer_buffer_before": rng.randint(0, 60),
+        "max_buffer_size": rng.randint(0, 5),
+        "text_cond_dropout_prob": 0.2,
+    }
+    for batch in islice(workshop.build(seed=seed, **options).dataloader, 40):
+        assert 0 < batch.sequence_length <= 60
+        assert len(batch.packed_position_ids) == batch.sequence_length
+
+
+def test_a_sample_as_long_as_the_pack_fits(workshop: Any) -> None:
+    workshop.add_lengths("a", [40, 41])
+    batches = list(islice(workshop.build(max_num_tokens_per_sample=40, expected_num_tokens=40).dataloader, 3))
+    assert [batch.sequence_length for batch in batches] == [40, 40, 40]
+    assert batches[0].split_lens[-1] == 0
+
+
+class OnlyConditions(InterleavedBaseIterableDataset, ParquetStandardIterableDataset):
+    """A condition and nothing to learn from it."""
+
+    def parse_row(self, row: Mapping[str, Any]) -> Any:
+        return self._add_text(self._init_data(), row["text"], need_loss=False)
+
+
+def add_only_conditions(workshop: Any) -> None:
+    path = workshop.parquet(workshop.root / "conditions" / "a.parquet", {"text": list("abcdefghijklmnopqrst")})
+    workshop.info["conditions"] = {"rows": {"data_dir": str(path.parent)}}
+    sizes = {"max_image_size": 64, "min_image_size": 16}
+    workshop.groups["conditions"] = {
+        "dataset_names": ["rows"],
+        "dataset_class": f"{__name__}.OnlyConditions",
+        "image_transform_args": {"image_stride": 16} | sizes,
+        "vit_image_transform_args": {"image_stride": 14} | sizes,
+    }
+
+
+def test_a_sample_of_which_dropout_leaves_nothing_is_counted_and_never_packed(workshop: Any) -> None:
+    add_only_conditions(workshop)
+    loader = workshop.build(text_cond_dropout_prob=0.5, expected_num_tokens=9).dataloader
+    for batch in islice(loader, 10):
+        assert batch.sequence_length == 9
+        assert batch.sample_lens[:-1] == [3, 3, 3]
+    assert list(loader.drops()["conditions"]) == ["nothing left"]
+
+
+def test_a_source_of_which_dropout_leaves_nothing_at_all_is_an_error(workshop: Any) -> None:
+    add_only_conditions(workshop)
+    with pytest.raises(DataError, match=r"a whole pass over conditions .*20 x nothing left"):
+        next(iter(workshop.build(text_cond_dropout_prob=1.0).dataloader))
+
+
+# broken data ------------------------------------------------------------------------------------------------------
+
+
+def talk(image: str | None = None, answer: str = "ok") -> dict[str, Any]:
+    turns = [{"from": "human", "value": "<image>" if image else "hi"}, {"from": "gpt", "value": answer}]
+    return {"image": image, "conversations": turns} if image else {"conversations": turns}
+
+
+def truncated(workshop: Any) -> bytes:
+    """Return a JPEG whose header is whole and whose pixels are not."""
+    content = workshop.image(64, 64, 90, "JPEG")
+    return content[: len(content) - 40]
+
+
+KINDS = {
+    "all rows broken": (lambda workshop: ["{"] * 6, "broken JSON"),
+    "all samples too long": (lambda workshop: [talk(answer="x" * 99)] * 6, "too long"),
+    "all images truncated": (lambda workshop: [talk("half.jpg")] * 6, "undecodable image"),
+    "all files missing": (lambda workshop: [talk("none.jpg")] * 6, "missing image"),
+}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("mandatory", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("beside", ["alone", "beside a good group"])
+def test_a_source_that_gives_nothing_is_one_clean_error_within_seconds(
+    kind: str, mandatory: bool, workers: int, beside: str, workshop: Any
+) -> None:
+    rows, reason = KINDS[kind]
+    workshop.add_vlm("bad", rows(workshop), {"half.jpg": truncated(workshop)}, is_mandatory=mandatory)
+    if beside != "alone":
+        workshop.add_vlm("good", [talk()] * 6, weight=3.0)
+    started = time.monotonic()
+    with pytest.raises(DataError) as error:
+        list(islice(workshop.build(workers, max_num_tokens_per_sample=35).dataloader, 500))
+    assert time.monotonic() - started < 10
+    message = str(error.value)
+    assert message.startswith("a whole pass over bad gave no usable sample; lost: ")
+    assert f"x {reason} (first: " in message
+    assert "rows.jsonl:" in message
+    assert "Traceback" not in message
+    assert "worker process" not in message
+
+
+def test_captioned_images_that_are_all_truncated_are_an_error(workshop: Any) -> None:
+    workshop.add_t2i("t2i", [(truncated(workshop), {"a": "x"})] * 7)
+    with pytest.raises(DataError, match=r"a whole pass over t2i .*undecodable image \(first: .*row 0.*truncated"):
+        next(iter(workshop.build(max_num_tokens_per_sample=35).dataloader))
+
+
+def test_broken_files_cost_one_row_each_however_often_a_pack_goes_round_the_source(workshop: Any) -> None:
+    files = {
+        "half.jpg": truncated(workshop),
+        "empty.jpg": b"",
+        "page.jpg": b"<html>",
+        "fine.png": workshop.image(14, 14),
+    }
+    workshop.add_vlm("talk", [talk(name) for name in [*files, "none.jpg"]], files)
+    budget = {"max_num_tokens": 400, "expected_num_tokens": 390, "max_num_tokens_per_sample": 50}
+    loader = workshop.build(**budget).dataloader
+    for batch in islice(loader, 3):
+        assert len(batch.vit_token_seqlens) == len(batch.batch_data_indexes) > 5
+    lost = loader.drops()["talk"].keys() - {"pack and buffer full"}
+    assert lost == {"missing image", "undecodable image", "unreadable image"}
+
+
+def samples_of(dataset: Any, count: int) -> list[Any]:
+    """Return the first samples of the first group, as its own reader yields them."""
+    group, *_ = dataset.build_datasets(read_groups(dataset.data_config), None)
+    return list(islice(iter(group.source), count))
+
+
+@pytest.mark.parametrize("use_flex", [False, True])
+@pytest.mark.parametrize("backend", ["pillow", "torchvision"])
+def test_a_pack_from_which_a_broken_sample_is_taken_equals_one_that_never_had_it(
+    use_flex: bool, backend: str, workshop: Any, photo: Any, encode: Any
+) -> None:
+    jpegs = [encode(photo(48, 32, number), "JPEG") for number in range(3)]
+    rows = [(jpegs[0], {"a": "one"}), (truncated(workshop), {"a": "two"}), (jpegs[2], {"a": "three"})]
+    workshop.add_t2i("t2i", rows)
+    dataset = workshop.build(use_flex=use_flex, image_backend=backend, max_num_tokens=120).dataset
+    pack = dataset.set_sequence_status()
+    for sample in samples_of(dataset, 3):
+        pack = dataset.pack_sequence(sample, pack)
+    without = OpenPack()
+    for layout in (pack.layouts[0], pack.layouts[2]):
+        without.add(layout)
+    got, wanted = dataset.to_tensor(pack), dataset.to_tensor(without)
+    assert got.keys() == wanted.keys()
+    for key, value in wanted.items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(got[key], value), key
+        elif key == "nested_attention_masks":
+            assert all(torch.equal(ours, theirs) for ours, theirs in zip(got[key], value, strict=True))
+        else:
+            assert got[key] == value, key
+    assert dataset.drops() == {"t2i": {"undecodable image": 1}}
+
+
+def test_a_pack_of_nothing_but_broken_samples_is_refused(workshop: Any) -> None:
+    workshop.add_t2i("t2i", [(truncated(workshop), {"a": "x"}), (workshop.image(16, 16), {"a": "x"})])
+    dataset = workshop.build().dataset
+    (bad, _) = samples_of(dataset, 2)
+    pack = dataset.pack_sequence(bad, dataset.set_sequence_status())
+    with pytest.raises(DataError, match="no sample of the pack could be decoded"):
+        dataset.to_tensor(pack)
+
+
+# its generators ---------------------------------------------------------------------------------------------------
+
+
+def test_the_global_generators_of_this_process_are_neither_read_nor_seeded(workshop: Any) -> None:
+    workshop.add_lengths("a", [10, 12, 14])
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    batches = list(islice(workshop.build().dataloader, 3))
+    assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
+    random.seed(99)
+    np.random.seed(99)
+    again = list(islice(workshop.build().dataloader, 3))
+    for ours, theirs in zip(batches, again, strict=True):
+        assert torch.equal(ours.packed_timesteps, theirs.packed_timesteps)
+
+
+def test_ranks_draw_differently(workshop: Any) -> None:
+    workshop.add_vlm("talk", [talk(answer=str(number)) for number in range(8)])
+    streams = [
+        [batch.packed_text_ids.tolist() for batch in islice(workshop.build(rank=rank, world_size=2).dataloader, 2)]
+        for rank in range(2)
+    ]
+    assert streams[0] != streams[1]
+
+
+# resume -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_buffer_of_edits_is_restored_with_its_order_and_its_losses_counted_once(workshop: Any) -> None:
+    pictures = [workshop.image(16 * (number + 1), 16, number) for number in range(4)]
+    workshop.add_edit("edits", [(pictures[: 2 + row % 3], [["a", "bb"]] * (1 + row % 3)) for row in range(9)], 4)
+    workshop.add_lengths("a", [10, 25, 12, 19, 18])
+    budget = {"max_num_tokens": 44, "expected_num_tokens": 42, "max_num_tokens_per_sample": 24, "max_buffer_size": 6}
+    whole = workshop.build(**budget)
+    wanted = [names(batch) for batch in islice(whole.dataloader, 20)]
+    read, state, buffered = [], None, 0
+    for _ in range(20):
+        loader = workshop.build(**budget).dataloader
+        if state is not None:
+            loader.load_state_dict(json.loads(json.dumps(state)))
+        read += [names(batch) for batch in islice(loader, 1)]
+        state = loader.state_dict()
+        buffered = max(buffered, len(state["workers"][0]["buffer"]))
+    assert read == wanted
+    assert buffered >= 3
+    assert loader.drops() == whole.dataloader.drops()
+
+
+def test_a_resume_position_can_be_given_for_each_group(workshop: Any) -> None:
+    workshop.add_lengths("a", [10, 11, 12, 13], 2)
+    dataset = make_bagel_multimodal_dataset(
+        workshop.build().dataset.tokenizer,
+        {"bos_token_id": 1, "eos_token_id": 2, "start_of_image": 3, "end_of_image": 4},
+        workshop.groups,
+        num_workers=0,
+        max_num_tokens=40,
+        max_num_tokens_per_sample=20,
+        expected_num_tokens=20,
+        data_status={"a": [[0, 1, 0]]},
+        dataset_info=workshop.info,
+    )
+    first = next(iter(dataset))["batch_data_indexes"]
+    assert [index["data_indexes"] for index in first] == [[0, 1, 1], [0, 0, 0]]
+
+
+def test_a_dataset_iterated_twice_begins_twice_at_the_same_place(workshop: Any) -> None:
+    workshop.add_lengths("a", [10, 11, 12, 13])
+    dataset = workshop.build().dataset
+    streams = [[batch["batch_data_indexes"] for batch in islice(dataset, 4)] for _ in range(2)]
+    assert streams[0] == streams[1]
+    (state,) = (state for _, state in islice(dataset.packs_with_state(), 1))
+    dataset.load_state_dict(state)
+    later = [[batch["batch_data_indexes"] for batch in islice(dataset, 3)] for _ in range(2)]
+    assert later[0] == later[1] == streams[0][1:]
+    dataset.load_state_dict(None)
+    assert [batch["batch_data_indexes"] for batch in islice(dataset, 4)] == streams[0]
+
+
+def test_the_documented_defaults_build_a_dataset_whose_draws_follow_data_seed(workshop: Any) -> None:
+    workshop.add_lengths("a", [10, 11, 12, 13])
+    tokenizer = workshop.build().dataset.tokenizer
+    tokens = {"bos_token_id": 1, "eos_token_id": 2, "start_of_image": 3, "end_of_image": 4}
+    batches = [
+        next(iter(make_bagel_multimodal_dataset(
+            tokenizer, tokens, workshop.groups, num_workers=0, dataset_info=workshop.info, data_seed=seed,
+            max_num_tokens=40, max_num_tokens_per_sample=20, expected_num_tokens=30,
+        )))
+        for seed in (1, 1, 2)
+    ]  # fmt: skip
+    timesteps = [batch["packed_timesteps"].tolist() for batch in batches]
+    assert timesteps[0] == timesteps[1] != timesteps[2]
+    assert "nested_attention_masks" in batches[0]
