@@ -9,7 +9,7 @@ import logging
 import os
 import platform
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -20,6 +20,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
+from automodel_data.errors import DataError
 from recipes.generators import generator_state, restore_generators
 from recipes.mistakes import ConfigError
 
@@ -43,12 +44,14 @@ class CheckpointConfig:
         keep: How many of the newest stay.
         best: A metric, as it is logged, whose lowest value's checkpoint stays too.
         at_end: Write one after the last step.
+        elastic: Resume also with another number of ranks or workers: the rows not yet read are dealt out anew.
     """
 
     every_steps: int | None = None
     keep: int = 2
     best: str | None = None
     at_end: bool = True
+    elastic: bool = False
 
     def check(self) -> None:
         """Refuse intervals and counts that mean nothing."""
@@ -110,7 +113,6 @@ class Checkpoints:
             log.info("resume=auto: no complete checkpoint yet, starting from step 0")
             return
         record = json.loads((path / "run.json").read_text())
-        _check_ranks(path, record["world_size"], trainer.world.size)
         _warn_of_changes(self.resolved, record)
         tensors = _tensors(trainer)
         with _explained(f"resume ({path}): does not fit this model"):
@@ -122,10 +124,26 @@ class Checkpoints:
             trainer.ema.load_state_dict(tensors["ema"])
         trainer.schedule.load_state_dict(record["schedule"])
         trainer.step = record["step"]
-        rank_state = json.loads((path / _rank_file(trainer.world.rank)).read_text())
-        trainer.loader.load_state_dict(rank_state["loader"])
-        restore_generators(rank_state["generators"])
+        ranks = [json.loads((path / _rank_file(rank)).read_text()) for rank in range(record["world_size"])]
+        self._restore_data(trainer, path, [one["loader"] for one in ranks])
+        if trainer.world.rank < len(ranks):
+            restore_generators(ranks[trainer.world.rank]["generators"])
         log.info("resumed at step %d from %s", trainer.step, path)
+
+    def _restore_data(self, trainer: "Trainer", path: Path, states: Sequence[Mapping[str, Any]]) -> None:
+        """Give the loader its own rank's state or, where ranks or workers changed and it is wished, those of all."""
+        world = trainer.world
+        try:
+            if len(states) != world.size:
+                raise DataError(f"it was written by {len(states)} ranks, this run has {world.size}")
+            trainer.loader.load_state_dict(states[world.rank])
+        except DataError as error:
+            if not self._config.elastic:
+                raise ConfigError(
+                    f"resume ({path}): {error}; or set checkpoint.elastic=true to deal out the unread rows anew"
+                ) from error
+            trainer.loader.load_elastic(states)
+            log.info("resume: dealt the unread rows of %d ranks to %d (%s)", len(states), world.size, error)
 
     def _choose(self, resume: str) -> Path | None:
         if resume == _AUTO:
@@ -220,13 +238,6 @@ def _rank_file(rank: int) -> str:
 
 def _metric(path: Path, name: str) -> float:
     return json.loads((path / "run.json").read_text())["metrics"].get(name, float("inf"))
-
-
-def _check_ranks(path: Path, then: int, now: int) -> None:
-    if then != now:
-        raise ConfigError(
-            f"resume ({path}): written by {then} ranks, this run has {now}; start it with {then}, or begin anew"
-        )
 
 
 def _warn_of_changes(now: Mapping[str, Any], record: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed._composable import checkpoint
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -84,9 +84,9 @@ class Ddp:
 
     def wrap(self, model: nn.Module, world: World, precision: torch.dtype) -> nn.Module:
         """Return ``model`` with its gradients tied to those of the other ranks; autocast sees to ``precision``."""
-        del precision
+        del world, precision
         return DistributedDataParallel(
-            model.to(world.device),
+            model,
             bucket_cap_mb=self.bucket_mib,
             gradient_as_bucket_view=True,
         )
@@ -120,12 +120,11 @@ class Fsdp2:
     reshard_after_forward: bool = True
 
     def wrap(self, model: nn.Module, world: World, precision: torch.dtype) -> nn.Module:
-        """Shard ``model`` over the ranks; layers compute in ``precision``, gradients are reduced in float32.
+        """Shard ``model``, which may be on the meta device; it computes in ``precision``, gradients reduce in float32.
 
         Raises:
             ConfigError: When the model has none of the named module lists.
         """
-        model = model.to(world.device)
         mesh = dist.init_device_mesh(world.device.type, (world.size,))
         policy = MixedPrecisionPolicy(param_dtype=precision, reduce_dtype=torch.float32)
         options = {"mesh": mesh, "mp_policy": policy, "reshard_after_forward": self.reshard_after_forward}
@@ -133,9 +132,9 @@ class Fsdp2:
         if not found:
             raise ConfigError(f"distributed.layers ({self.layers}): the model has none of these; name its layer lists")
         for layers in found:
-            for index, layer in enumerate(layers):
+            for layer in layers:
                 if self.activation_checkpointing:
-                    layers[index] = layer = checkpoint_wrapper(layer)
+                    checkpoint(layer)
                 fully_shard(layer, **options)
         return fully_shard(model, **options)
 

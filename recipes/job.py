@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from recipes import distributed, result
 from recipes.checkpoint import Checkpoints
 from recipes.config import RunConfig
-from recipes.distributed import World
+from recipes.distributed import Fsdp2, World
 from recipes.ema import Ema
 from recipes.generators import seed_all
 from recipes.mistakes import ConfigError
+from recipes.models.bagel import BagelConfig, PublishedWeights
 from recipes.optim import build_optimizer
 from recipes.tasks.base import Loader, Task
 from recipes.trainer import Trainer
@@ -61,10 +63,8 @@ def build_trainer(job: Job, world: World) -> Trainer:
     task = config.task.build(world.device)
     loader = _loader(task, config.data, world, config.train.seed)
     seed_all(config.train.seed)  # the same weights on every rank
-    bare = config.model.build()
+    bare, model = _model(config, world)
     seed_all(config.train.seed + 1 + world.rank)
-    precision = _precision(config.train.precision, world.device)
-    model = config.distributed.wrap(bare, world, precision)
     optimizer = build_optimizer(config.optimizer, bare)
     heldout = config.validation.data
     return Trainer(
@@ -77,7 +77,7 @@ def build_trainer(job: Job, world: World) -> Trainer:
         bare=bare,
         model=model,
         strategy=config.distributed,
-        precision=precision,
+        precision=_precision(config.train.precision, world.device),
         optimizer=optimizer,
         schedule=config.lr_schedule.build(optimizer, config.train.max_steps),
         ema=None if config.train.ema_decay is None else Ema(bare, config.train.ema_decay),
@@ -119,6 +119,21 @@ def _loader(task: Task, data: Any, world: World, seed: int) -> Loader:
         return task.loader(data, world, seed)
     except ValueError as error:  # the data's own checks of its knobs; they name the key
         raise ConfigError(str(error)) from error
+
+
+def _model(config: RunConfig, world: World) -> tuple[nn.Module, nn.Module]:
+    """Return the model itself, and the same tied to the other ranks."""
+    precision = _precision(config.train.precision, world.device)
+    match config.model, config.distributed:
+        case BagelConfig(pretrained=PublishedWeights() as weights), Fsdp2() as strategy:  # never whole on any rank:
+            bare = config.model.build(device="meta")  # sharded while it is nothing but shapes,
+            model = strategy.wrap(bare, world, precision)
+            bare.to_empty(device=world.device)
+            weights.load(bare)  # then every rank keeps its part of what it reads
+        case _, strategy:
+            bare = config.model.build().to(world.device)
+            model = strategy.wrap(bare, world, precision)
+    return bare, model
 
 
 def _precision(name: str, device: torch.device) -> torch.dtype:

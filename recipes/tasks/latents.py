@@ -1,6 +1,6 @@
 """Cached latents: flow matching of a target image, with context images and a prompt as conditions."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -152,6 +152,14 @@ class Epochs:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue behind it."""
         self._loader.load_state_dict(state)
+
+    def load_elastic(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Refuse: the samples of a batch depend on all ranks.
+
+        Raises:
+            ConfigError: Always.
+        """
+        raise ConfigError("checkpoint.elastic: a latent cache resumes with the ranks and batch size it was left with")
 
     def drops(self) -> dict[str, dict[str, int]]:
         """Return what was lost so far."""

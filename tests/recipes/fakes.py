@@ -56,6 +56,9 @@ class PointsLoader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._next = state["next"]
 
+    def load_elastic(self, states: Sequence[Mapping[str, Any]]) -> None:
+        self._next = sum(state["next"] for state in states)
+
     def drops(self) -> dict[str, dict[str, int]]:
         return {"odd": {"broken": self._next}}
 

@@ -1,6 +1,7 @@
 """Checkpoints are whole or absent, and say why they cannot be used."""
 
 import json
+import shutil
 from importlib.metadata import version
 from pathlib import Path
 
@@ -81,16 +82,30 @@ def test_an_incomplete_checkpoint_is_refused_by_name(tmp_path) -> None:
         one.checkpoints.restore(one, str(tmp_path / "nowhere"))
 
 
-def test_another_number_of_ranks_is_refused_with_both_numbers(tmp_path) -> None:
-    trained(tmp_path)
-    record = tmp_path / "checkpoints/step-00000006/run.json"
-    changed = json.loads(record.read_text()) | {"world_size": 2}
-    record.write_text(json.dumps(changed))
+def written_by_two_ranks(folder: Path) -> Path:
+    """Make a run's checkpoint look like one of two ranks."""
+    trained(folder)
+    record = folder / "checkpoints/step-00000006/run.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"world_size": 2}))
+    shutil.copy(record.with_name("rank-00000.json"), record.with_name("rank-00001.json"))
     marker = record.with_name("complete.json")
     marker.write_text(json.dumps(json.loads(marker.read_text()) | {"run.json": record.stat().st_size}))
+    return record.parent
+
+
+def test_another_number_of_ranks_is_refused_with_both_numbers_and_the_way_out(tmp_path) -> None:
+    path = written_by_two_ranks(tmp_path)
     one = trainer(Setting(directory=tmp_path))
-    with pytest.raises(ConfigError, match="written by 2 ranks, this run has 1"):
-        one.checkpoints.restore(one, str(record.parent))
+    with pytest.raises(ConfigError, match=r"written by 2 ranks, this run has 1; or set checkpoint\.elastic=true"):
+        one.checkpoints.restore(one, str(path))
+
+
+def test_with_elastic_another_number_of_ranks_gets_the_states_of_all(tmp_path) -> None:
+    path = written_by_two_ranks(tmp_path)
+    one = trainer(Setting(directory=tmp_path, checkpoint=CheckpointConfig(elastic=True)))
+    one.checkpoints.restore(one, str(path))
+    assert one.step == 6
+    assert one.loader.state_dict() == {"next": 12}
 
 
 def test_the_checkpoint_of_another_model_is_refused(tmp_path, monkeypatch) -> None:

@@ -29,7 +29,7 @@ class Gradients(Callback):
         self.seen: list[dict[str, torch.Tensor]] = []
 
     def before_update(self, trainer: Trainer, report: object) -> None:
-        grads = {name.replace("_checkpoint_wrapped_module.", ""): p.grad for name, p in trainer.bare.named_parameters()}
+        grads = {name: p.grad for name, p in trainer.bare.named_parameters()}
         whole = {name: grad.full_tensor() if hasattr(grad, "full_tensor") else grad for name, grad in grads.items()}
         self.seen.append({name: grad.clone() for name, grad in whole.items()})
 

@@ -40,7 +40,7 @@ def of_two_ranks(tmp_path_factory) -> tuple[subprocess.CompletedProcess[str], Pa
 def test_two_ranks_share_a_run_directory(of_two_ranks) -> None:
     _, directory = of_two_ranks
     names = {path.name for path in directory.iterdir()}
-    logs = {"rank0.log", "rank1.log", "stacks-rank0.txt", "stacks-rank1.txt"}
+    logs = {"rank0.log", "rank1.log", "stacks-rank0.txt", "stacks-rank1.txt", ".lock"}
     assert names == logs | {
         ".hydra",
         "checkpoints",
@@ -49,6 +49,7 @@ def test_two_ranks_share_a_run_directory(of_two_ranks) -> None:
         "pack.png",
         "lost.json",
         "lost.txt",
+        "result.json",
     }
 
 
