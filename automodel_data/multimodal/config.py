@@ -74,8 +74,9 @@ class BagelDatasetConfig:
 
     @property
     def groups(self) -> dict[str, Any]:
-        """The groups by name, from wherever they are given."""
-        return self._resolve_mapping(self.grouped_datasets, self.grouped_datasets_path, "grouped_datasets")
+        """The groups by name, from wherever they are given; one that an overlay set to null is left out."""
+        given = self._resolve_mapping(self.grouped_datasets, self.grouped_datasets_path, "grouped_datasets")
+        return {name: entry for name, entry in given.items() if entry is not None}
 
     @property
     def resolved_dataset_info(self) -> dict[str, Any]:

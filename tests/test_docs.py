@@ -1,0 +1,92 @@
+"""The examples in the docs are run as they stand."""
+
+import io
+import re
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hydra import compose, initialize_config_dir
+from PIL import Image
+from transformers import AutoTokenizer
+
+from automodel_data.multimodal.utils import add_special_tokens
+from recipes import config, launch
+from recipes.demo_data import DemoDataConfig, ensure_demo_data
+from recipes.tasks.packed import PackedTaskConfig
+
+ROOT = Path(__file__).parents[1]
+
+
+def block(document: str, language: str, number: int = 0) -> str:
+    """Return the text of one fenced block."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)[number]
+
+
+def encoded(colour: str) -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (96, 80), colour).save(stream, "PNG")
+    return stream.getvalue()
+
+
+@pytest.fixture
+def sketches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with the documented class and recipe, some rows, and the demo rows that the recipe mixes them with."""
+    (tmp_path / "my_rows.py").write_text(block("docs/add_a_dataset.md", "python"))
+    recipe = tmp_path / "my_conf" / "recipe" / "sketches.yaml"
+    recipe.parent.mkdir(parents=True)
+    recipe.write_text(block("docs/add_a_dataset.md", "yaml"))
+    columns = {
+        "sketch": [encoded("white")] * 11 + [b"no image"],
+        "picture": [encoded("red")] * 12,
+        "texts": [["a red picture", "red"]] * 10 + [[]] + [["red"]],
+    }
+    (tmp_path / "rows").mkdir()
+    pq.write_table(pa.table(columns), tmp_path / "rows" / "sketches.parquet", row_group_size=4)
+    ensure_demo_data(
+        str(tmp_path / "demo"),
+        DemoDataConfig(t2i_rows=32, edit_rows=16, vlm_rows=16, pairs=0, heldout_rows=8, oddities=False),
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    sys.modules.pop("my_rows", None)
+
+
+def test_the_documented_dataset_is_packed_and_its_lost_rows_are_counted(sketches: Path) -> None:
+    config.register()
+    launch.register_resolvers()
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        composed = compose(
+            "train",
+            [
+                f"hydra.searchpath=[file://{sketches / 'my_conf'}]",
+                "recipe=sketches",
+                f"sources.root={sketches / 'demo'}",
+                f"sources.train.sketches.mine.data_dir={sketches / 'rows'}",
+                "sources.num_used_data.train.t2i_pretrain=[1]",
+                "data.num_workers=0",
+            ],
+        )
+    settings, _ = config.load(composed)
+    assert isinstance(settings.task, PackedTaskConfig)
+    loader = build_loader(settings)
+    batches = list(islice(loader, 12))
+    names = {index["dataset_name"] for batch in batches for index in batch.batch_data_indexes}
+    assert names == {"sketches", "t2i_pretrain"}
+    assert loader.drops()["sketches"].keys() == {"no text", "unreadable image"}
+
+
+def test_the_readme_shows_the_documented_dataset() -> None:
+    assert block("README.md", "python") == block("docs/add_a_dataset.md", "python")
+    assert block("README.md", "yaml", 1) == block("docs/add_a_dataset.md", "yaml")
+
+
+def build_loader(settings: config.RunConfig) -> Any:
+    tokenizer, special_tokens, _ = add_special_tokens(AutoTokenizer.from_pretrained(settings.sources.tokenizer))
+    return settings.data.build(tokenizer, special_tokens, 0, 1, 1, 0).dataloader
