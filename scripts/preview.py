@@ -20,6 +20,7 @@ def main(composed: DictConfig) -> None:
         check(run)
         page = preview(run)
     path = Path(run.preview.path or launch.run_directory() / "preview.html")
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(render(page), encoding="utf-8")
     print(path)
 

@@ -15,6 +15,7 @@ class Check(StrEnum):
     OPEN = "open"
     FILES = "files"
     COLUMNS = "columns"
+    ROW_GROUPS = "row groups"
     DIALECT = "dialect"
     ROWS = "rows"
     BUDGET = "budget"

@@ -55,6 +55,7 @@ class Report:
 
     def write(self, path: Path) -> None:
         """Write it as JSON."""
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
 
 

@@ -85,7 +85,7 @@ def look_at(dataset: Dataset, tokenizer: Any, limit: int | None, max_lost: float
         source = dataset.build(tokenizer)
         report.opened, report.paths = True, len(source.data_paths)
         row_groups = _look_at_files(report, dataset, source)
-        if not any(found.check is Check.COLUMNS for found in report.findings):
+        if not any(found.check in (Check.COLUMNS, Check.ROW_GROUPS) for found in report.findings):
             report.sample = look_at_rows(source, row_groups, limit)
             report.findings += _judge_rows(report, dataset, source, max_lost)
     except DataError as error:
@@ -105,6 +105,7 @@ def _look_at_files(report: SourceReport, dataset: Dataset, source: DistributedIt
             readable = {footer.path: footer for footer in footers if isinstance(footer, Footer)}
             report.rows = sum(sum(readable[path].row_groups) for path in files if path in readable)
             report.findings += _judge_footers(dataset, source, footers)
+            report.findings += _missing_row_groups(dataset, source, readable)
             return {path: len(footer.row_groups) for path, footer in readable.items()}
     return {}
 
@@ -120,6 +121,23 @@ def _judge_footers(
     for line in wrong_columns(readable, expected_columns(source)):
         yield problem(Check.COLUMNS, dataset.name, line)
     yield from _fewer_than_asked(dataset, len(footers), "files", "they are repeated")
+
+
+def _missing_row_groups(
+    dataset: Dataset, source: DistributedIterableDataset, readable: Mapping[str, Footer]
+) -> Iterator[Finding]:
+    """Find what ``parquet_info`` promises and the files do not have."""
+    if not isinstance(source, ParquetStandardIterableDataset):
+        return
+    counts = {path: len(footer.row_groups) for path, footer in readable.items()}
+    missing = [(path, group) for path, group in source.data_paths if path in counts and group >= counts[path]]
+    if missing:
+        path, group = missing[0]
+        line = (
+            f"parquet_info names {len(missing)} row groups that are not there, first number {group} of {path}, which "
+            f"has {counts[path]}; correct it, or leave parquet_info_path out: then the footers are read"
+        )
+        yield problem(Check.ROW_GROUPS, dataset.name, line)
 
 
 def _fewer_than_asked(dataset: Dataset, there: int, what: str, so: str) -> Iterator[Finding]:

@@ -3,8 +3,14 @@
 import re
 from dataclasses import replace
 
+import pytest
+
+from recipes.mistakes import ConfigError
+from recipes.preview.config import PreviewRun, check
 from recipes.preview.page import render
+from recipes.preview.run import preview
 from recipes.preview.views import PageView, TokenView
+from tests.recipes.composing import composed
 
 
 def test_nothing_is_fetched(page: PageView) -> None:
@@ -40,3 +46,14 @@ def test_losses_by_reason_are_in_their_table(page: PageView) -> None:
     html = render(replace(page, lost=[("vlm_sft", "missing image", 3)]))
     assert re.search(r"<td>vlm_sft</td><td>missing image</td><td[^>]*>3</td>", html)
     assert "None so far." in render(replace(page, lost=[]))
+
+
+def test_a_cache_of_latents_is_shown_by_another_program() -> None:
+    with pytest.raises(ConfigError, match=r"encode_cache\.py --preview"):
+        preview(composed("preview", PreviewRun, "recipe=image_edit", "sources.prepare=null"))
+
+
+@pytest.mark.parametrize("override", ["preview.packs=0", "preview.image_edge=0"])
+def test_a_number_that_means_nothing_is_refused_by_its_key(override: str) -> None:
+    with pytest.raises(ConfigError, match=override.replace("=", r" \(")):
+        check(composed("preview", PreviewRun, override))

@@ -119,6 +119,17 @@ def test_a_file_cut_in_half_is_named(report_on: ReportOn, copied: Path) -> None:
     assert str(copied / "train/edit/part-1.parquet") in broken["train/unified_edit/edit"]
 
 
+def test_row_groups_that_only_parquet_info_knows_are_named(report_on: ReportOn, few_rows: Path, tmp_path: Path) -> None:
+    files = sorted(map(str, (few_rows / "train/edit").glob("*.parquet")))
+    promised = {file: {"num_row_groups": 4 if number else 6} for number, file in enumerate(files)}
+    info = tmp_path / "info.json"
+    info.write_text(json.dumps(promised))
+    report = report_on(few_rows, "data=edit", f"+sources.train.unified_edit.edit.parquet_info_path={info}")
+    line = only_finding(report, Check.ROW_GROUPS)
+    assert "parquet_info names 2 row groups that are not there" in line
+    assert f"{files[0]}, which has 4" in line
+
+
 @pytest.mark.parametrize("key", ["conversations", "messages"])
 def test_the_openai_form_of_conversations_is_named(report_on: ReportOn, copied: Path, key: str) -> None:
     roles = {"human": "user", "gpt": "assistant", "system": "system"}
