@@ -2,6 +2,7 @@
 
 import datetime
 import logging
+import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 import torch.distributed as dist
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
+from tqdm import tqdm
 
 from recipes import config, distributed
 from recipes.mistakes import explain, told_in_one_line
@@ -37,6 +39,17 @@ def traceback_left_to_torchrun() -> Iterator[None]:
             raise
         logging.getLogger("traceback").info("this rank failed", exc_info=True)  # no news: not for the console
         raise SystemExit(1) from None
+
+
+class Console(logging.StreamHandler):
+    """Writes above a progress bar, if there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line; the bar that a data worker was forked with is not its own to draw."""
+        if multiprocessing.parent_process() is not None:
+            super().emit(record)
+        else:
+            tqdm.write(self.format(record), file=self.stream)
 
 
 class News(logging.Filter):
