@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 _MARKER = "complete.json"
 _AUTO = "auto"
+_SHOWN_CHANGES = 8
 _LIBRARIES = ("torch", "numpy", "transformers", "diffusers")
 _MAY_CHANGE = ("resume", "output_dir", "logger", "callbacks", "checkpoint", "launch")
 
@@ -128,6 +129,7 @@ class Checkpoints:
         self._restore_data(trainer, path, [one["loader"] for one in ranks])
         if trainer.world.rank < len(ranks):
             restore_generators(ranks[trainer.world.rank]["generators"])
+            trainer.means.load_state_dict(ranks[trainer.world.rank]["means"])
         log.info("resumed at step %d from %s", trainer.step, path)
 
     def _restore_data(self, trainer: "Trainer", path: Path, states: Sequence[Mapping[str, Any]]) -> None:
@@ -209,7 +211,11 @@ def _tensors(trainer: "Trainer") -> dict[str, Any]:
 
 
 def _rank_state(trainer: "Trainer") -> dict[str, Any]:
-    return {"loader": trainer.loader.state_dict(), "generators": generator_state()}
+    return {
+        "loader": trainer.loader.state_dict(),
+        "generators": generator_state(),
+        "means": trainer.means.state_dict(),
+    }
 
 
 def _publish(writing: Path, final: Path) -> None:
@@ -241,6 +247,19 @@ def _metric(path: Path, name: str) -> float:
 
 
 def _warn_of_changes(now: Mapping[str, Any], record: Mapping[str, Any]) -> None:
-    changed = [key for key in now if key not in _MAY_CHANGE and now[key] != record["config"].get(key)]
+    then = dict(_flat(record["config"]))
+    changed = [
+        f"{key} ({then.get(key)!r} then, {value!r} now)"
+        for key, value in _flat(now)
+        if key.partition(".")[0] not in _MAY_CHANGE and then.get(key) != value
+    ]
     if changed:
-        log.warning("resume: the config differs from the checkpoint's in %s", ", ".join(changed))
+        log.warning("resume: the config is not the checkpoint's: %s", ", ".join(changed[:_SHOWN_CHANGES]))
+
+
+def _flat(node: object, key: str = "") -> Iterator[tuple[str, object]]:
+    if isinstance(node, Mapping):
+        for name, value in node.items():
+            yield from _flat(value, f"{key}.{name}" if key else name)
+    else:
+        yield key, node

@@ -22,7 +22,7 @@ class Means:
 
     def reduce(self, world: World) -> dict[str, float]:
         """Return the mean of every name that any rank has seen, over all ranks, and start again from nothing."""
-        mine = {name: (float(total), float(count)) for name, (total, count) in self._totals.items()}
+        mine = self.state_dict()
         self._totals.clear()
         sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
         for theirs in world.gather(mine):
@@ -30,6 +30,16 @@ class Means:
                 sums[name][0] += total
                 sums[name][1] += count
         return {name: total / count for name, (total, count) in sums.items() if count}
+
+    def state_dict(self) -> dict[str, list[float]]:
+        """Return this rank's sums and counts as plain values."""
+        return {name: [float(total), float(count)] for name, (total, count) in self._totals.items()}
+
+    def load_state_dict(self, state: Mapping[str, Sequence[float]]) -> None:
+        """Go on from saved sums and counts."""
+        self._totals.clear()
+        for name, (total, count) in state.items():
+            self.add(name, total, count)
 
 
 def add_losses(means: Means, terms: Sequence[str], groups: Mapping[str, torch.Tensor], prefix: str = "") -> None:

@@ -65,7 +65,7 @@ class Trainer:
     stopping: bool = False  # every rank has seen the request
     report: StepReport | None = None
     latest: dict[str, float] = field(default_factory=dict)
-    _means: Means = field(default_factory=Means)
+    means: Means = field(default_factory=Means)  # since the last log
     _batches: Iterator[Any] = field(init=False)
 
     def fit(self) -> Mapping[str, float]:
@@ -124,7 +124,7 @@ class Trainer:
             terms = self.losses(batch, self.config.seed, number)
             weights = torch.tensor(self.task.weights, device=self.world.device)
             (self.world.size * (weights * terms.sums / divisors).sum()).backward()
-        add_losses(self._means, self.task.terms, terms.groups)
+        add_losses(self.means, self.task.terms, terms.groups)
         return terms.sums.detach()
 
     def _reduced_counts(self, batches: Sequence[Any]) -> torch.Tensor:
@@ -144,16 +144,16 @@ class Trainer:
         return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
     def _count(self, batches: Sequence[Any], waited: float, seconds: float) -> None:
-        self._means.add("step_seconds", seconds, 1)
-        self._means.add("data_wait", waited, seconds)
+        self.means.add("step_seconds", seconds, 1)
+        self.means.add("data_wait", waited, seconds)
         for size in map(self.task.size, batches):
-            self._means.add("samples_per_step", size.samples, 1 / len(batches))
-            self._means.add("tokens_per_second", size.tokens, seconds / len(batches))
+            self.means.add("samples_per_step", size.samples, 1 / len(batches))
+            self.means.add("tokens_per_second", size.tokens, seconds / len(batches))
             if size.capacity is not None:
-                self._means.add("fill", size.tokens, size.capacity)
+                self.means.add("fill", size.tokens, size.capacity)
 
     def _measure(self) -> dict[str, float]:
-        metrics = self._means.reduce(self.world)
+        metrics = self.means.reduce(self.world)
         for rate in ("tokens_per_second", "samples_per_step"):
             metrics[rate] *= self.world.size
         metrics["loss"] = weighted_loss(self.task, metrics)

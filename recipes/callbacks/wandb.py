@@ -1,5 +1,6 @@
 """Metrics in Weights & Biases, offline unless told otherwise."""
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,7 +34,7 @@ class Wandb(Callback):
         except ImportError as error:
             raise ConfigError("logger.wandb needs: pip install 'automodel-data[wandb]'") from error
         id_file = trainer.directory / _ID_FILE
-        run_id = id_file.read_text() if id_file.exists() else wandb.util.generate_id()
+        run_id = id_file.read_text() if id_file.exists() else secrets.token_hex(4)
         id_file.write_text(run_id)
         self._run = wandb.init(
             project=self.project,

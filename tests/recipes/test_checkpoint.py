@@ -76,6 +76,14 @@ def test_auto_finds_the_newest_of_the_runs_of_the_same_name(tmp_path) -> None:
     assert one.step == 6
 
 
+def test_what_was_changed_since_is_told(tmp_path, caplog) -> None:
+    trained(tmp_path)
+    one = trainer(Setting(directory=tmp_path))
+    one.checkpoints.resolved = {"name": "other", "resume": "auto"}
+    one.checkpoints.restore(one, "auto")
+    assert "the config is not the checkpoint's: name ('test' then, 'other' now)" in caplog.text
+
+
 def test_an_incomplete_checkpoint_is_refused_by_name(tmp_path) -> None:
     one = trainer(Setting(directory=tmp_path))
     with pytest.raises(ConfigError, match=r"resume \(.*nowhere\): not a complete checkpoint"):

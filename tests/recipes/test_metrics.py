@@ -1,5 +1,7 @@
 """Means over steps and ranks."""
 
+import json
+
 import pytest
 import torch
 
@@ -32,6 +34,14 @@ def test_reducing_starts_again_from_nothing(world) -> None:
     means.reduce(world)
     means.add("ce", 1.0, 1)
     assert means.reduce(world) == {"ce": 1.0}
+
+
+def test_sums_go_on_from_where_they_were_saved(world) -> None:
+    before, after = Means(), Means()
+    before.add("ce", torch.tensor(4.0), 2)
+    after.load_state_dict(json.loads(json.dumps(before.state_dict())))
+    after.add("ce", 2.0, 1)
+    assert after.reduce(world) == {"ce": 2.0}
 
 
 def test_losses_are_kept_in_all_and_by_group(world) -> None:

@@ -1,0 +1,16 @@
+"""Weights & Biases without a network."""
+
+from recipes.callbacks.wandb import Wandb
+from tests.recipes.fakes import Setting, trainer
+
+
+def test_an_offline_run_keeps_its_id_when_it_is_resumed(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    trainer(Setting(directory=tmp_path, max_steps=2, callbacks=[Wandb(project="test")])).fit()
+    first = (tmp_path / "wandb_id.txt").read_text()
+    one = trainer(Setting(directory=tmp_path, max_steps=4, callbacks=[Wandb(project="test")]))
+    one.checkpoints.restore(one, "auto")
+    one.fit()
+    assert (tmp_path / "wandb_id.txt").read_text() == first
+    runs = list((tmp_path / "wandb").glob(f"offline-run-*-{first}"))
+    assert len(runs) == 2
