@@ -81,7 +81,9 @@ class Trainer:
                 callback.after_step(self)
             self.checkpoints.save_if_due(self)
         self.checkpoints.save_last(self)
-        for callback in self.callbacks:
+        for callback in reversed(
+            self.callbacks
+        ):  # loggers are first to start, so that they see all, and last to finish
             callback.finish(self)
         return self.latest
 

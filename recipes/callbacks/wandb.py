@@ -1,11 +1,13 @@
 """Metrics in Weights & Biases, offline unless told otherwise."""
 
+import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from recipes.callbacks.base import Callback
+from recipes.callbacks.lost_samples import FILE_NAME as LOST
 from recipes.mistakes import ConfigError
 from recipes.trainer import Trainer
 
@@ -52,6 +54,14 @@ class Wandb(Callback):
             self._run.log(dict(metrics), step=trainer.step)
 
     def finish(self, trainer: Trainer) -> None:
-        """Close the run."""
-        if self._run is not None:
-            self._run.finish()
+        """Log the pictures and the table of lost samples that the other callbacks left, and close the run."""
+        if self._run is None:
+            return
+        import wandb
+
+        pictures = {path.stem: wandb.Image(str(path)) for path in trainer.directory.glob("*.png")}
+        lost = json.loads((trainer.directory / LOST).read_text()) if (trainer.directory / LOST).exists() else {}
+        rows = [[dataset, reason, count] for dataset, reasons in lost.items() for reason, count in reasons.items()]
+        table = wandb.Table(columns=["dataset", "reason", "samples"], data=rows)
+        self._run.log(pictures | {"lost": table}, step=trainer.step)
+        self._run.finish()
