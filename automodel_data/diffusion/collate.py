@@ -1,9 +1,11 @@
 """Make one batch of the samples of a bucket."""
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
-from torch.utils.data import default_collate
+from torch.utils.data import get_worker_info
 
 from automodel_data.diffusion.samples import (
     TextToImageBatch,
@@ -106,11 +108,15 @@ def stack(tensors: Sequence[torch.Tensor], name: str) -> torch.Tensor:
     Raises:
         DataError: they differ.
     """
-    kinds = {(tuple(tensor.shape), tensor.dtype) for tensor in tensors}
-    if len(kinds) > 1:
-        listed = ", ".join(sorted(f"{list(shape)} {dtype}" for shape, dtype in kinds))
+    _refuse_differences([(tuple(tensor.shape), tensor.dtype) for tensor in tensors], name)
+    batch = _allocate((len(tensors), *tensors[0].shape), tensors[0].dtype)
+    return torch.stack(list(tensors), out=batch)
+
+
+def _refuse_differences(kinds: Sequence[tuple[tuple[int, ...], torch.dtype]], name: str) -> None:
+    if len(set(kinds)) > 1:
+        listed = ", ".join(sorted({f"{list(shape)} {dtype}" for shape, dtype in kinds}))
         raise DataError(f"{name} must have one shape and dtype within a batch, got {listed}; encode the cache anew")
-    return default_collate(list(tensors))  # in a worker it stacks straight into shared memory
 
 
 def _pad_prompts(
@@ -121,16 +127,30 @@ def _pad_prompts(
     Raises:
         DataError: hidden sizes or dtypes differ.
     """
-    longest = max(len(prompt) for prompt in embeddings)
-    padded = [_pad(prompt, longest) for prompt in embeddings]
-    return stack(padded, "prompt embeddings (padded)"), stack([_pad(mask, longest) for mask in masks], "prompt mask")
+    return _pad(embeddings, "prompt embeddings (padded)"), _pad(masks, "prompt mask")
 
 
-def _pad(tensor: torch.Tensor, length: int) -> torch.Tensor:
-    """Append zeros along the first dimension; what is long enough is not copied."""
-    if len(tensor) == length:
-        return tensor
-    return torch.cat([tensor, tensor.new_zeros(length - len(tensor), *tensor.shape[1:])])
+def _pad(tensors: Sequence[torch.Tensor], name: str) -> torch.Tensor:
+    """Stack tensors that may differ in their first dimension, with zeros behind the shorter ones."""
+    _refuse_differences([(tuple(tensor.shape[1:]), tensor.dtype) for tensor in tensors], name)
+    longest = max(map(len, tensors))
+    batch = _allocate((len(tensors), longest, *tensors[0].shape[1:]), tensors[0].dtype)
+    for row, tensor in zip(batch, tensors, strict=True):
+        row[: len(tensor)] = tensor
+        row[len(tensor) :] = 0
+    return batch
+
+
+def _allocate(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Return memory for a batch, not initialized.
+
+    A worker takes memory that the loader's process sees too, so that the batch is not copied on its way. Elsewhere
+    NumPy asks Linux for huge pages, which are touched first at a fraction of the cost of torch's.
+    """
+    if get_worker_info() is not None:
+        return torch.empty(shape, dtype=dtype).share_memory_()
+    size = math.prod(shape) * dtype.itemsize
+    return torch.from_numpy(np.empty(size, dtype=np.uint8)).view(dtype).view(shape)
 
 
 def _stack_conditioning_tensors(batch: Sequence[_ImageEditSample]) -> dict[str, torch.Tensor]:
