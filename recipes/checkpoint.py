@@ -88,15 +88,24 @@ class Checkpoints:
             self.save(trainer)
 
     def save(self, trainer: "Trainer") -> None:
-        """Write a checkpoint under a temporary name and publish it by one rename; every rank must call it."""
-        world, final = trainer.world, self._directory / f"step-{trainer.step:08d}"
-        writing = self._directory / f".{final.name}"
+        """Write a checkpoint under a temporary name and publish it by one rename; every rank must call it.
+
+        Raises:
+            ConfigError: It cannot be written, e.g. to a full disk; those before it are untouched.
+        """
+        final = self._directory / f"step-{trainer.step:08d}"
+        with _explained(f"cannot write the checkpoint {final}"):
+            self._write(trainer, final, writing=self._directory / f".{final.name}")
+        self._saved_step = trainer.step
+        log.info("saved %s", final)
+
+    def _write(self, trainer: "Trainer", final: Path, writing: Path) -> None:
+        world = trainer.world
         if world.leads:
             shutil.rmtree(writing, ignore_errors=True)
             writing.mkdir(parents=True)
         world.barrier()
-        with _explained(f"cannot write the checkpoint {final}"):
-            dcp.save(_tensors(trainer), checkpoint_id=writing)
+        dcp.save(_tensors(trainer), checkpoint_id=writing)
         _write_json(writing / _rank_file(world.rank), _rank_state(trainer))
         world.barrier()
         if world.leads:
@@ -104,8 +113,6 @@ class Checkpoints:
             _publish(writing, final)
             self._prune(trainer)
         world.barrier()
-        self._saved_step = trainer.step
-        log.info("saved %s", final)
 
     def restore(self, trainer: "Trainer", resume: str) -> None:
         """Load the checkpoint that ``resume`` names; ``auto`` starts from nothing where there is none yet."""
@@ -194,9 +201,11 @@ def is_complete(path: Path) -> bool:
 
 @contextmanager
 def _explained(what: str) -> Iterator[None]:
-    """Turn what ``torch.distributed.checkpoint`` wraps into one line: files, names and shapes are the user's."""
+    """Turn errors of files, names and shapes into one line; ``torch.distributed.checkpoint`` wraps its own."""
     try:
         yield
+    except OSError as error:
+        raise ConfigError(f"{what}: {error}") from error
     except CheckpointException as error:
         cause, _ = next(iter(error.failures.values()))
         if not isinstance(cause, OSError | ValueError | RuntimeError):

@@ -1,5 +1,6 @@
 """Checkpoints are whole or absent, and say why they cannot be used."""
 
+import errno
 import json
 import shutil
 from importlib.metadata import version
@@ -74,6 +75,21 @@ def test_auto_finds_the_newest_of_the_runs_of_the_same_name(tmp_path) -> None:
     one = trainer(Setting(directory=tmp_path / "tuesday"))
     one.checkpoints.restore(one, "auto")
     assert one.step == 6
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint(tmp_path, monkeypatch) -> None:
+    trained(tmp_path)
+    one = trainer(Setting(directory=tmp_path))
+    one.step = 7
+
+    def full(self: Path, *args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(ConfigError, match=r"cannot write the checkpoint .*step-00000007: .*No space left on device"):
+        one.checkpoints.save(one)
+    monkeypatch.undo()
+    assert newest([tmp_path / "checkpoints"]).name == "step-00000006"
 
 
 def test_what_was_changed_since_is_told(tmp_path, caplog) -> None:
