@@ -11,27 +11,45 @@ from typing import Any, TypeVar
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from recipes import nodes
+from recipes import nodes, published
 from recipes.callbacks.base import Callback
 from recipes.mistakes import ConfigError
 
 
 @dataclass(kw_only=True, slots=True)
 class TrainConfig:
-    """How long and how a model is trained, whatever it is."""
+    """How long and how a model is trained, whatever it is.
+
+    Args:
+        max_steps: Optimizer steps of the whole run, resumed or not.
+        accumulation_steps: Micro-batches per optimizer step, on each rank.
+        clip_gradient_norm: Gradients are scaled down to this L2 norm over all parameters; null: they are not.
+        ema_decay: Of an exponential moving average of the weights, kept and saved beside them; null: none.
+        precision: ``float32``, ``bfloat16``, or ``auto``: bfloat16 autocast on GPUs.
+        log_every_steps: Optimizer steps between two lines of metrics, which are means over those steps.
+        seed: Decides fresh weights, noise and the order of the data.
+    """
 
     max_steps: int = 1000
-    accumulation_steps: int = 1  # micro-batches per optimizer step, on each rank
+    accumulation_steps: int = 1
     clip_gradient_norm: float | None = 1.0
     ema_decay: float | None = None
-    precision: str = "auto"  # float32, bfloat16, or auto: bfloat16 autocast on GPUs
+    precision: str = "auto"
     log_every_steps: int = 1
     seed: int = 42
 
 
 @dataclass(kw_only=True, slots=True)
 class PackingConfig:
-    """Token budgets of one pack; the data nodes point here."""
+    """Token budgets of one pack; the data nodes point here.
+
+    Args:
+        expected_num_tokens: A pack with this many tokens is full, and closed.
+        max_num_tokens_per_sample: Longer samples are dropped, and counted, in tokens.
+        max_num_tokens: No pack holds more tokens.
+        prefer_buffer_before: Below this many tokens a pack takes from the buffer first.
+        max_buffer_size: Most samples set aside because they did not fit.
+    """
 
     expected_num_tokens: int = MISSING
     max_num_tokens_per_sample: int = MISSING
@@ -42,7 +60,15 @@ class PackingConfig:
 
 @dataclass(kw_only=True, slots=True)
 class ImagesConfig:
-    """How large images are, and the position tables that must hold them; the data nodes point here."""
+    """How large images are, and the position tables that must hold them; the data nodes point here.
+
+    Args:
+        generate: Stride and largest and smallest sides of images that are generated or conditions of it, in pixels.
+        understand: The same for the understanding tower.
+        frames: Fewest and most frames that are taken of a video.
+        max_latent_size: Side of the latents' position table, in tokens.
+        max_num_patch_per_side: Side of the understanding tower's position table, in patches.
+    """
 
     generate: dict[str, int] = field(default_factory=dict)
     understand: dict[str, int] = field(default_factory=dict)
@@ -53,47 +79,84 @@ class ImagesConfig:
 
 @dataclass(kw_only=True, slots=True)
 class SourcesConfig:
-    """Where the rows lie; the only machine-specific part."""
+    """Where the rows lie; the only machine-specific part.
+
+    Args:
+        root: Folder that the other paths of the file start with.
+        tokenizer: Folder that ``AutoTokenizer.from_pretrained`` loads.
+        train, heldout: ``{group: {dataset: {data_dir, jsonl_path?, parquet_info_path?}}}`` of the rows.
+        num_used_data: For ``train`` and ``heldout``, by group: parquet files or JSON lines to use of each dataset.
+        train_cache, heldout_cache: Folders of latent caches, which ``scripts/encode_cache.py`` writes.
+        train_pairs, heldout_pairs: Folders of what such caches are encoded from.
+        prepare: Called before the first use, e.g. to make the demo data; null: nothing.
+    """
 
     root: str | None = None
     tokenizer: str | None = None
     train: dict[str, Any] = field(default_factory=dict)
     heldout: dict[str, Any] = field(default_factory=dict)
     num_used_data: dict[str, Any] = field(default_factory=dict)
-    train_cache: str | None = "${sources.root}/cache/train"  # scripts/encode_cache.py writes below it
+    train_cache: str | None = "${sources.root}/cache/train"
     heldout_cache: str | None = "${sources.root}/cache/heldout"
     train_pairs: str | None = None
     heldout_pairs: str | None = None
-    prepare: Any = None  # called before the first use, e.g. to make the demo data
+    prepare: Any = None
 
 
 @dataclass(kw_only=True, slots=True)
 class ValidationConfig:
-    """What of ``data`` is different for the held-out rows: an overlay in the file, the merged whole once loaded."""
+    """What of ``data`` is different for the held-out rows: an overlay in the file, the merged whole once loaded.
+
+    Args:
+        data: Keys of ``data`` with their values for held-out rows; null: there are none.
+    """
 
     data: Any = None
 
 
 @dataclass(kw_only=True, slots=True)
 class LaunchConfig:
-    """How plain ``python`` starts the ranks; torchrun's own options win under torchrun."""
+    """How plain ``python`` starts the ranks; torchrun's own options win under torchrun.
 
-    nproc_per_node: int | None = None  # None: this process is the only one; each job of a sweep has one of its own
+    Args:
+        nproc_per_node: Ranks to start on this machine; null: one, this process; in a sweep one for each job.
+    """
+
+    nproc_per_node: int | None = None
 
 
 @dataclass(kw_only=True, slots=True)
 class RunConfig:
-    """Everything one run is made from."""
+    """Everything one run is made from.
+
+    Args:
+        name: Of the run; its directories lie in ``output_dir/name``.
+        output_dir: Where all runs write.
+        resume: ``auto``: go on from the newest complete checkpoint of this name; or the path of a checkpoint.
+        objective: The metric whose last value a sweep sees; null: none.
+        train, packing, images, sources, validation, launch: See the sections of these names.
+        data: Makes the loader; ``data=`` chooses a mixture or a cache.
+        dataset: A published ``dataset:`` block in the place of ``data.dataset_config``; see ``recipes/published.py``.
+        model: Makes the model.
+        task: What is learnt: losses, and what they need beside the model.
+        optimizer: Any of ``torch.optim``.
+        lr_schedule: What the learning rate is multiplied with in each step.
+        distributed: How the model is spread over ranks.
+        checkpoint: When checkpoints are saved, and which are kept.
+        logger: Callbacks that keep metrics, by name; null switches one off.
+        callbacks: All other callbacks, by name; null switches one off.
+    """
 
     name: str = "run"
     output_dir: str = "outputs"
-    resume: str | None = None  # auto: the newest complete checkpoint of this name; or the path of a checkpoint
-    objective: str | None = None  # the metric whose last value a sweep sees
+    resume: str | None = None
+    objective: str | None = None
     train: TrainConfig = field(default_factory=TrainConfig)
     packing: PackingConfig = field(default_factory=PackingConfig)
     images: ImagesConfig = field(default_factory=ImagesConfig)
     sources: SourcesConfig = field(default_factory=SourcesConfig)
     data: Any = MISSING
+    dataset: Any = None
     validation: ValidationConfig = field(default_factory=ValidationConfig)
     model: Any = MISSING
     task: Any = MISSING
@@ -121,6 +184,8 @@ def load(composed: DictConfig, schema: type[Run] = RunConfig) -> tuple[Run, dict
         ConfigError: For keys that nothing reads, wrong types and broken rules, before any file or device is touched.
     """
     plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    if plain["dataset"] is not None:
+        plain = published.taken(plain)
     overlay = plain["validation"].get("data")
     if overlay is not None:
         plain["validation"]["data"] = nodes.overlaid(plain["data"], overlay)

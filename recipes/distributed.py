@@ -77,7 +77,12 @@ def stop() -> None:
 
 @dataclass(kw_only=True, slots=True)
 class Ddp:
-    """Every rank holds the whole model; gradients are averaged while they are computed."""
+    """Every rank holds the whole model; gradients are averaged while they are computed.
+
+    Args:
+        timeout_minutes: How long a rank waits for the others before the run ends.
+        bucket_mib: Gradients are exchanged in buckets of about this size, in MiB.
+    """
 
     timeout_minutes: float = 10.0
     bucket_mib: float = 25.0
@@ -103,6 +108,7 @@ class Fsdp2:
     Method: PyTorch FSDP2 (``fully_shard``).
 
     Args:
+        timeout_minutes: How long a rank waits for the others before the run ends.
         layers: Module lists whose members are units; names that a model does not have are passed over.
         activation_checkpointing: Compute each layer again in the backward pass instead of keeping its activations.
         reshard_after_forward: Give the gathered weights of a layer back between forward and backward.

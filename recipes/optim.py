@@ -25,7 +25,13 @@ def build_optimizer(make: Callable[..., Optimizer], model: nn.Module) -> Optimiz
 
 @dataclass(kw_only=True, slots=True)
 class LrScheduleConfig:
-    """Warm up linearly, then stay (``constant``) or fall to ``final_fraction`` (``linear``, ``cosine``)."""
+    """Warm up linearly, then stay (``constant``) or fall to ``final_fraction`` (``linear``, ``cosine``).
+
+    Args:
+        shape: ``constant`` | ``linear`` | ``cosine``, after the warm-up.
+        warmup_steps: Optimizer steps in which the learning rate rises linearly to its full value.
+        final_fraction: Of the full learning rate, at the last step; ``constant`` passes over it.
+    """
 
     shape: str = "constant"
     warmup_steps: int = 0

@@ -133,11 +133,16 @@ class ImageEditDataloaderConfig:
     """A loader of image-edit batches.
 
     Args:
+        cache_dir: Folder with the cache's ``metadata.json``.
+        quantization: Every side of an image is a multiple of it, in pixels.
         base_resolution: Has no effect here; batches have a fixed size.
         drop_last: Drop a bucket's last, short batch; else hand it out short. ``bucket_policy`` overrides it.
         shuffle: Shuffle buckets and samples anew for each epoch.
         dynamic_batch_size: Refused: the cost of an edit depends on its contexts too.
+        num_workers: Worker processes, 0 to load in this one.
+        pin_memory: Pin batches for copies to a GPU.
         prefetch_factor: Batches read ahead by each worker.
+        seed: Decides the order of buckets and samples.
         bucket_policy: ``drop`` | ``partial`` | ``pad`` a bucket's short batch; see ``SequentialBucketSampler``.
         bucket_order: ``sequential`` | ``interleaved``.
         bad_payload: ``raise`` at a payload that cannot be used, or ``skip`` it: count it, take another of its bucket.

@@ -152,11 +152,22 @@ class TextToImageDatasetConfig:
 
 @dataclass(frozen=True, slots=True)
 class TextToImageDataloaderConfig:
-    """A loader of text-to-image batches; the fields are those of ``ImageEditDataloaderConfig``.
+    """A loader of text-to-image batches.
 
     Args:
+        cache_dir: Folder with the cache's ``metadata.json``.
+        train_text_encoder: Hand out token ids for text encoders that train, instead of embeddings.
         base_resolution: With ``dynamic_batch_size``: the resolution for which ``batch_size`` is meant.
         dynamic_batch_size: Scale the batch size so that every batch costs about the same number of pixels.
+        drop_last: Drop a bucket's last, short batch; else hand it out short. ``bucket_policy`` overrides it.
+        shuffle: Shuffle buckets and samples anew for each epoch.
+        num_workers: Worker processes, 0 to load in this one.
+        pin_memory: Pin batches for copies to a GPU.
+        prefetch_factor: Batches read ahead by each worker.
+        seed: Decides the order of buckets and samples.
+        bucket_policy: ``drop`` | ``partial`` | ``pad`` a bucket's short batch; see ``SequentialBucketSampler``.
+        bucket_order: ``sequential`` | ``interleaved``.
+        bad_payload: ``raise`` at a payload that cannot be used, or ``skip`` it: count it, take another of its bucket.
     """
 
     cache_dir: str

@@ -37,7 +37,9 @@ class BagelDatasetConfig:
         interpolate_pos: Spread position ids over the whole table instead of counting from its corner.
         use_flex: Describe attention by splits (flex attention) instead of dense masks.
         data_seed: Seed of the order of files.
-        text_cond_dropout_prob: Probability that a condition text is left out; likewise for images.
+        text_cond_dropout_prob: Probability that a condition text is left out.
+        vit_cond_dropout_prob: Probability that a condition image is left out for the understanding tower.
+        vae_cond_dropout_prob: Probability that a condition image's clean latent is left out.
         vae_image_downsample: Pixels a side of one latent token.
         max_latent_size: Side of the latents' position table, in tokens.
         vit_patch_size: Pixels a side of one patch of the understanding tower.

@@ -9,6 +9,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from recipes import nodes
+from recipes.bench.caches import CacheContestant
 from recipes.bench.measure import Contestant
 from recipes.bench.peer import known_by_peer, with_row_groups
 from recipes.config import ImagesConfig, PackingConfig, SourcesConfig, TrainConfig, ValidationConfig
@@ -27,6 +28,9 @@ class BenchConfig:
     warmup_packs: int = 1  # before them
     rounds: int = 3
     read_masks: bool = False  # read every dense mask, as a model would (use_flex=false)
+    batches: int = 32  # of a latent cache, timed in each round
+    batch_size: int = 8  # of a latent cache
+    workers: list[int] = field(default_factory=list)  # numbers of them to read a latent cache with
     train: TrainConfig = field(default_factory=TrainConfig)
     packing: PackingConfig = field(default_factory=PackingConfig)
     images: ImagesConfig = field(default_factory=ImagesConfig)
@@ -35,6 +39,11 @@ class BenchConfig:
     contestants: dict[str, dict[str, Any]] = field(default_factory=dict)  # what each changes in data.dataset_config
     peer: dict[str, Any] = field(default_factory=dict)  # another class with the interface of data.dataset_config
     validation: ValidationConfig = field(default_factory=ValidationConfig)  # comes with every data choice; not measured
+
+    @property
+    def is_cached(self) -> bool:
+        """Tell whether ``data`` is a latent cache, and not packs."""
+        return "cache_dir" in self.data
 
     @property
     def has_peer(self) -> bool:
@@ -50,22 +59,46 @@ def load(composed: DictConfig) -> tuple[BenchConfig, dict[str, Any]]:
     """Return the settings, with the whole node of every contestant and of the peer, and the same as plain values.
 
     Raises:
-        ConfigError: For keys that nothing reads, wrong types, and data that does not come in packs.
+        ConfigError: For keys that nothing reads, wrong types, and data that is neither packs nor a cache.
     """
     settings: BenchConfig = OmegaConf.to_object(composed)
-    for name in ("packs", "warmup_packs", "rounds"):
+    for name in ("packs", "warmup_packs", "rounds", "batches", "batch_size"):
         if getattr(settings, name) < 1:
             raise ConfigError(f"{name} ({getattr(settings, name)}) must be at least 1")
+    if settings.is_cached:
+        return _load_cached(settings, composed)
     if not settings.contestants:
         raise ConfigError("contestants is empty; name at least one, e.g. +contestants.pillow={image_backend: pillow}")
     if "dataset_config" not in settings.data:
-        raise ConfigError("data has no dataset_config: packs are measured; choose data=bagel, t2i, edit or vlm_sft")
+        raise ConfigError("data has no dataset_config: choose data=bagel, t2i, edit or vlm_sft, or a cache")
     ours = settings.data["dataset_config"]
     nodes_by_name = {name: ours | changes for name, changes in settings.contestants.items()}
     peer = known_by_peer(ours, settings.peer) if settings.has_peer else settings.peer
     plain = OmegaConf.to_container(composed, resolve=True) | {"contestants": nodes_by_name, "peer": peer}
     nodes.check(plain, BenchConfig)
     return replace(settings, contestants=nodes_by_name, peer=peer), plain
+
+
+def _load_cached(settings: BenchConfig, composed: DictConfig) -> tuple[BenchConfig, dict[str, Any]]:
+    if not settings.workers:
+        raise ConfigError("workers is empty; name numbers of worker processes, e.g. workers=[0,2]")
+    if not Path(settings.data["cache_dir"], "metadata.json").is_file():
+        raise ConfigError(
+            f"data.cache_dir ({settings.data['cache_dir']}) has no metadata.json; make the cache with "
+            "scripts/encode_cache.py (docs/latent_caches.md), or name another: data.cache_dir=FOLDER"
+        )
+    nodes_by_name = {f"{count} workers": settings.data | {"num_workers": count} for count in settings.workers}
+    plain = OmegaConf.to_container(composed, resolve=True) | {"contestants": nodes_by_name}
+    nodes.check(plain, BenchConfig)
+    return replace(settings, contestants=nodes_by_name), plain
+
+
+def cache_contestants(settings: BenchConfig) -> dict[str, CacheContestant]:
+    """Return the loaders that are measured, by name."""
+    return {
+        name: CacheContestant(node=node, batch_size=settings.batch_size, batches=settings.batches)
+        for name, node in settings.contestants.items()
+    }
 
 
 def contestants(settings: BenchConfig, directory: Path) -> dict[str, Contestant]:

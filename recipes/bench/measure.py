@@ -86,8 +86,8 @@ def measure(contestant: Contestant) -> Measurement:
     runtime = tokenized_runtime(contestant)
     config = nodes.build(contestant.node)
     gc.collect()
-    idle_mib = _resident_mib("VmRSS")
-    _forget_peak()
+    idle_mib = resident_mib("VmRSS")
+    forget_peak()
     with Stopwatch() as until_first:
         dataset = config.build(**runtime)
         packs = map(partial(_read, read_masks=contestant.read_masks), dataset)  # unlike a loop, it holds no pack
@@ -95,7 +95,7 @@ def measure(contestant: Contestant) -> Measurement:
     warmup += islice(packs, contestant.warmup_packs - 1)
     with counting_decodes() as decoded, Stopwatch() as stopwatch:
         timed = list(islice(packs, contestant.packs))
-    peak_mib = _resident_mib("VmHWM")
+    peak_mib = resident_mib("VmHWM")
     return Measurement(
         tokens=sum(pack.tokens for pack in timed),
         seconds=stopwatch.seconds,
@@ -172,11 +172,12 @@ def state_bytes(state: Mapping[str, Any]) -> int:
         return len(pickle.dumps(state))
 
 
-def _resident_mib(line: str) -> float:
+def resident_mib(line: str) -> float:
     """Return a line of Linux's account of this process: ``VmRSS`` now, ``VmHWM`` at most."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return next(int(entry.split()[1]) for entry in status.splitlines() if entry.startswith(line)) / _KIB_PER_MIB
 
 
-def _forget_peak() -> None:
+def forget_peak() -> None:
+    """Let ``VmHWM`` count from now."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")

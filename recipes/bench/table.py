@@ -7,17 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from rich.table import Table
 
-from recipes.bench.contest import Results
 from recipes.bench.measure import Measurement
 
-Figure = Callable[[Measurement], float]
+M = TypeVar("M")  # a measurement
+Results = Mapping[str, Sequence[Measurement]]
+Figure = Callable[[M], float]
 
-FIGURES: dict[str, Figure] = {
+FIGURES: dict[str, Figure[Measurement]] = {
     "tokens_per_second": lambda one: one.tokens_per_second,
     "tokens_per_cpu_second": lambda one: one.tokens_per_cpu_second,
     "floor_share": lambda one: one.floor.seconds.wall / one.seconds.wall,
@@ -32,10 +33,10 @@ FIGURES: dict[str, Figure] = {
 COMPARED = ("tokens_per_second", "tokens_per_cpu_second", "peak_mib_over_idle", "state_bytes", "first_batch_seconds")
 
 
-def medians(results: Results) -> dict[str, dict[str, float]]:
+def medians(results: Mapping[str, Sequence[M]], figures: Mapping[str, Figure[M]]) -> dict[str, dict[str, float]]:
     """Return every figure's median over the rounds, by contestant."""
     return {
-        name: {title: median(map(figure, rounds)) for title, figure in FIGURES.items()}
+        name: {title: median(map(figure, rounds)) for title, figure in figures.items()}
         for name, rounds in results.items()
     }
 
@@ -62,7 +63,7 @@ def same_rows(results: Results) -> bool:
 def figures_table(results: Results) -> Table:
     """Return the medians as a table, a contestant a row."""
     rounds = len(next(iter(results.values())))
-    table = _table(
+    table = titled(
         f"median of {rounds} rounds",
         (
             "tokens/s",
@@ -74,7 +75,7 @@ def figures_table(results: Results) -> Table:
             "first batch",
         ),
     )
-    for name, one in medians(results).items():
+    for name, one in medians(results, FIGURES).items():
         table.add_row(
             name,
             f"{one['tokens_per_second']:,.0f}",
@@ -91,7 +92,7 @@ def figures_table(results: Results) -> Table:
 def ratios_table(results: Results, peer: str) -> Table:
     """Return the ratios to the peer as a table: the median round, and the range over all rounds."""
     rows = "on the same rows" if same_rows(results) else "ON OTHER ROWS: they packed differently, nothing compares"
-    table = _table(f"times the {peer}'s, {rows}", ("tokens/s", "per CPU s", "peak over idle", "state", "first batch"))
+    table = titled(f"times the {peer}'s, {rows}", ("tokens/s", "per CPU s", "peak over idle", "state", "first batch"))
     for name, by_figure in ratios(results, peer).items():
         table.add_row(name, *(_spell_range(by_figure[title]) for title in COMPARED))
     return table
@@ -100,14 +101,19 @@ def ratios_table(results: Results, peer: str) -> Table:
 def write_json(path: Path, results: Results, config: Mapping[str, Any], peer: str | None) -> None:
     """Write the settings, the machine, the medians, the ratios and every single measurement."""
     content = {
-        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "torch": torch.__version__},
+        "machine": machine(),
         "config": config,
         "same_rows": same_rows(results),
-        "medians": medians(results),
+        "medians": medians(results, FIGURES),
         "ratios": None if peer is None else ratios(results, peer),
         "rounds": {name: [asdict(one) for one in rounds] for name, rounds in results.items()},
     }
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def machine() -> dict[str, Any]:
+    """Return what a measurement depends on besides its settings."""
+    return {"cores": os.cpu_count(), "python": platform.python_version(), "torch": torch.__version__}
 
 
 def spell_bytes(count: float) -> str:
@@ -119,7 +125,8 @@ def spell_bytes(count: float) -> str:
     return f"{count:.3g} GiB"
 
 
-def _table(title: str, columns: Sequence[str]) -> Table:
+def titled(title: str, columns: Sequence[str]) -> Table:
+    """Return an empty table: a column of names, then numbers."""
     table = Table(title=title, title_justify="left", min_width=len(title))
     table.add_column(no_wrap=True)
     for column in columns:

@@ -16,7 +16,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True, slots=True)
 class Progress(Callback):
-    """A bar on rank 0's terminal; where there is no terminal, a log line every ``line_every_seconds``."""
+    """A bar on rank 0's terminal; where there is no terminal, a log line every ``line_every_seconds``.
+
+    Args:
+        line_every_seconds: Least seconds between two log lines.
+    """
 
     line_every_seconds: float = 10.0
     _bar: Any = field(default=None, init=False)

@@ -30,6 +30,7 @@ class SampledPictures(Callback):
         rows: How many samples of the first held-out batches.
         steps: Euler steps from noise to picture.
         guidance: How far to go beyond the prediction without a prompt; 1 is the prediction with it.
+        seed: Decides the noise that sampling starts from.
     """
 
     rows: int = 4

@@ -20,6 +20,7 @@ class Validation(Callback):
     """Log ``val/...`` before the first step, every ``every_steps`` and after the last one.
 
     Args:
+        every_steps: Optimizer steps between two validations.
         batches: How many held-out batches each rank takes; they stay in memory.
         seed: Decides the noise in them.
     """

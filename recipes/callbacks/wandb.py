@@ -19,6 +19,8 @@ class Wandb(Callback):
     """Log to W&B from rank 0; a run resumed in its directory goes on under its id.
 
     Args:
+        project: The project in W&B.
+        name: The run's name there; null: W&B makes one up.
         mode: ``offline`` needs no network (``wandb sync`` uploads later), ``online``, or ``disabled``.
     """
 

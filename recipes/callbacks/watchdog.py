@@ -10,7 +10,11 @@ from recipes.trainer import Trainer
 
 @dataclass(kw_only=True, slots=True)
 class Watchdog(Callback):
-    """Write every thread's stack to ``stacks-rank<N>.txt`` in the run directory after ``seconds`` without a step."""
+    """Write every thread's stack to ``stacks-rank<N>.txt`` in the run directory after ``seconds`` without a step.
+
+    Args:
+        seconds: How long a step may take; the stacks are written again each time as many have passed.
+    """
 
     seconds: float = 300.0
     _file: IO[str] | None = field(default=None, init=False)

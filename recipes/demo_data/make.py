@@ -33,6 +33,10 @@ def ensure_demo_data(root: str | Path, config: DemoDataConfig = DEMO) -> Path:
     Data of another configuration or version is replaced. Several processes may call this at once: one makes
     the data, the others wait for it.
 
+    Args:
+        root: Folder of the demo data.
+        config: How many rows of each kind, how large, how broken.
+
     Raises:
         DataError: ``root`` exists and is not demo data.
     """

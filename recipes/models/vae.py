@@ -42,6 +42,9 @@ def decode_latents(vae: nn.Module, latents: Tensor) -> Tensor:
 def load_autoencoder_kl(path: str | Path) -> "AutoencoderKL":
     """Load a VAE from a diffusers folder, or from BAGEL's ``ae.safetensors`` or the folder that holds it.
 
+    Args:
+        path: That folder or file.
+
     Raises:
         ConfigError: There is neither; or the file cannot be read or is of another layout.
     """

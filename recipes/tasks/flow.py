@@ -82,6 +82,10 @@ class FlowWeights:
     """Weighs errors by their time: ``none``, ``linear`` (1 + slope s) or ``bell`` (a Gaussian around the middle).
 
     The bell is that of DiffSynth-Studio: exp(-2 (s - 1/2)^2) less its minimum, with mean 1.
+
+    Args:
+        kind: ``none``, ``linear`` or ``bell``.
+        slope: Of ``linear``.
     """
 
     kind: str = "none"

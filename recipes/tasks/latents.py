@@ -27,6 +27,8 @@ class LatentsTaskConfig:
 
     Args:
         batch_size: Samples in a batch, on each rank.
+        times: How times of the flow are drawn.
+        weights: How errors are weighed by their time.
         text_dropout: Share of samples that train without their prompt, for guidance.
         pooled: Name of the conditioning tensor with one vector per prompt; None for models that need none.
         vae: Makes what decodes latents for pictures.

@@ -33,6 +33,7 @@ class PackedTaskConfig:
         tokenizer: Folder that ``AutoTokenizer.from_pretrained`` loads.
         vae: Makes the frozen VAE, with the interface of diffusers' ``AutoencoderKL``.
         max_num_tokens: What a full pack would hold, for the fill.
+        ce_weight, mse_weight: What the mean cross-entropy and the mean squared error are multiplied with in the loss.
         weigh_tokens: Weigh each label as its sample asks for (``ce_loss_weights``) instead of all alike.
     """
 

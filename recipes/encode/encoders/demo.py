@@ -54,7 +54,12 @@ class DemoEncoder:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DemoEncoderConfig:
-    """The demo encoder; needs no download."""
+    """The demo encoder; needs no download.
+
+    Args:
+        text_size: Channels of a word's vector.
+        max_words: Longer texts are cut.
+    """
 
     needs_contexts: ClassVar[bool] = False
     text_size: int = 64

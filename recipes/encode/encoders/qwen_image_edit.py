@@ -24,8 +24,10 @@ class QwenImageEditEncoderConfig:
     """A local folder of Qwen-Image-Edit (one context) or Qwen-Image-Edit-Plus (several); no transformer is needed.
 
     Args:
+        path: The pipeline's local folder.
         condition_pixels: About how many pixels of each context the text encoder sees; null: all that are encoded.
             Qwen-Image-Edit was trained with 1024 * 1024, Plus with 384 * 384.
+        dtype: That the encoder computes in; ``auto``: bfloat16 on GPUs, float32 elsewhere.
     """
 
     needs_contexts: ClassVar[bool] = True

@@ -62,6 +62,7 @@ class TextTowerConfig:
     """A text encoder's local transformers folder (T5, CLIP, BERT, ...).
 
     Args:
+        path: Folder of the encoder.
         tokenizer: Folder of its tokenizer; null: ``path``.
         max_tokens: Longer texts are cut.
         pad_to_max_tokens: Encode every text padded to ``max_tokens``, padding and all, as FLUX was trained.

@@ -30,7 +30,11 @@ _POSITION_TABLES = {"vit_pos_embed.pos_embed", "latent_pos_embed.pos_embed"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedWeights:
-    """All weights from a published BAGEL folder, or from a file that ``published_state_dict`` was saved to."""
+    """All weights from a published BAGEL folder, or from a file that ``published_state_dict`` was saved to.
+
+    Attributes:
+        folder: That folder or file.
+    """
 
     folder: str
 

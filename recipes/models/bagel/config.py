@@ -31,6 +31,8 @@ class BagelConfig:
     """Sizes and choices; the defaults are those of BAGEL-7B-MoT.
 
     Attributes:
+        llm: Sizes of the decoder's experts.
+        vision: Sizes of the understanding tower.
         max_latent_size: Tokens on the longest side of an image for generation; the data's ``max_latent_size``.
         latent_channels: Channels of the VAE.
         vae_downsample: Pixels on a side of one VAE latent.

@@ -20,8 +20,16 @@ class LlmConfig:
     """Sizes of one expert, in the words of Qwen2's configuration.
 
     Attributes:
+        hidden_size: Channels of a token.
+        intermediate_size: Channels inside the MLP.
+        num_hidden_layers: Decoder layers.
+        num_attention_heads: Query heads.
+        num_key_value_heads: Key and value heads, each shared by a group of query heads.
         vocab_size: Rows of the embedding; at least as many as the tokenizer has tokens.
         pad_token_id: A row of the embedding that stays zero and never learns, or None.
+        rope_theta: Base of the rotary position embedding's wavelengths.
+        rms_norm_eps: Added to the mean square in RMSNorm.
+        qk_norm: Normalize queries and keys head by head.
         initializer_range: Standard deviation of fresh weights.
     """
 

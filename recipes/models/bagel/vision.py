@@ -18,8 +18,14 @@ class VisionConfig:
     """Sizes of the tower; ``num_hidden_layers`` counts those of the stock model.
 
     Attributes:
+        hidden_size: Channels of a patch's token.
+        intermediate_size: Channels inside the MLP.
+        num_hidden_layers: Encoder layers of the stock model.
+        num_attention_heads: Attention heads.
         image_size: Longest side in pixels that the learned table of positions covers.
+        patch_size: Pixels on a side of a patch.
         select_layer: Which stock layer's output is used, from the end; the layers after it are not built.
+        layer_norm_eps: Added to the variance in LayerNorm.
     """
 
     hidden_size: int

@@ -10,7 +10,11 @@ from recipes.models.flow.inputs import FlowInputs, to_latents
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QwenImageConfig:
-    """Makes the model; ``transformer`` makes diffusers' ``QwenImageTransformer2DModel``, fresh or from a folder."""
+    """Makes the model.
+
+    Args:
+        transformer: Makes diffusers' ``QwenImageTransformer2DModel``, fresh or from a folder.
+    """
 
     transformer: Callable[[], nn.Module]
 
