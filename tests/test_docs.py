@@ -82,6 +82,47 @@ def test_the_documented_dataset_is_packed_and_its_lost_rows_are_counted(sketches
     assert loader.drops()["sketches"].keys() == {"no text", "unreadable image"}
 
 
+def composed_with(folder: Path, *overrides: str) -> config.RunConfig:
+    config.register()
+    launch.register_resolvers()
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        composed = compose("train", [f"hydra.searchpath=[file://{folder}]", *overrides])
+    return config.load(composed)[0]
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+
+
+def test_the_documented_recipe_sets_what_it_says(tmp_path: Path) -> None:
+    write(tmp_path / "recipe" / "captions.yaml", block("docs/write_a_recipe.md", "yaml"))
+    settings = composed_with(tmp_path, "recipe=captions")
+    assert (settings.name, settings.train.max_steps, settings.lr_schedule.warmup_steps) == ("captions", 200, 20)
+    assert list(settings.data.dataset_config.groups) == ["t2i_pretrain"]
+    assert settings.callbacks["loss_curve"] is None
+
+
+def test_a_mapping_of_groups_in_bagels_form_equals_the_native_config(tmp_path: Path) -> None:
+    write(tmp_path / "dataset" / "mine.yaml", block("docs/coming_from.md", "yaml"))
+    theirs = composed_with(tmp_path, "recipe=bagel", "+dataset=mine")
+    groups = (
+        "~data.dataset_config.grouped_datasets.unified_edit",
+        "~validation.data.dataset_config.grouped_datasets.unified_edit",
+    )
+    ours = composed_with(tmp_path, "recipe=bagel", *groups)
+    assert theirs.data == ours.data
+    assert theirs.validation.data == ours.validation.data
+
+
+def test_a_dataset_block_of_nemo_automodel_equals_the_native_config(tmp_path: Path) -> None:
+    write(tmp_path / "recipe" / "theirs.yaml", block("docs/coming_from.md", "yaml", 1))
+    theirs = composed_with(tmp_path, "recipe=theirs")
+    ours = composed_with(tmp_path, "recipe=t2i", "packing.max_num_tokens_per_sample=512")
+    assert theirs.data == ours.data
+    assert theirs.validation.data == ours.validation.data
+
+
 def test_the_readme_shows_the_documented_dataset() -> None:
     assert block("README.md", "python") == block("docs/add_a_dataset.md", "python")
     assert block("README.md", "yaml", 1) == block("docs/add_a_dataset.md", "yaml")
