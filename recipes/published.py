@@ -1,4 +1,4 @@
-"""A published ``dataset:`` block as it stands: BAGEL's mapping of groups, or NeMo AutoModel's node with ``_target_``."""
+"""A published ``dataset:`` block as it stands: BAGEL's mapping of groups, or NeMo AutoModel's, with a ``_target_``."""
 
 from collections.abc import Mapping
 from typing import Any
