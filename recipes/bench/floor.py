@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from automodel_data.images import ImageBackend, ImageSource, image_backend
+from automodel_data.images import EncodedImage, ImageBackend, ImageSource, image_backend
 from automodel_data.multimodal.config import BagelDatasetConfig
 from automodel_data.multimodal.pack_builder import OpenPack
 from automodel_data.multimodal.plan import PlannedImage
@@ -19,7 +19,7 @@ Job = dict[ImageSource, set[tuple[int, int]]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Floor:
-    """Seconds for the images alone, and how many there are: each once, however many towers see it."""
+    """Seconds for the images alone, and how many files they are: each once, however many towers see it."""
 
     seconds: Seconds
     images: int
@@ -33,7 +33,8 @@ def measure_floor(config: BagelDatasetConfig, runtime: Mapping[str, Any], skip: 
     with ThreadPoolExecutor(config.decode_threads) as pool, Stopwatch() as stopwatch:
         for jobs in jobs_by_pack:
             list(pool.map(decode, jobs))
-    return Floor(seconds=stopwatch.seconds, images=sum(len(job) for jobs in jobs_by_pack for job in jobs))
+    sources = [source for jobs in jobs_by_pack for job in jobs for source in job]
+    return Floor(seconds=stopwatch.seconds, images=sum(isinstance(source, EncodedImage) for source in sources))
 
 
 def _jobs(pack: OpenPack) -> list[Job]:
