@@ -103,7 +103,10 @@ class ParquetRow(Mapping[str, Any]):
         index = self._batch.schema.get_field_index(column)
         if index < 0:
             raise DataError(f"{self._path} has no column {column!r}; its columns are {self._batch.schema.names}")
-        return self._batch.column(index)[self._row].as_py()
+        try:
+            return self._batch.column(index)[self._row].as_py()
+        except ValueError as error:  # e.g. a string column that holds no UTF-8
+            raise SkipSample("unreadable value", f"column {column!r}: {error}") from error
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._batch.schema.names)

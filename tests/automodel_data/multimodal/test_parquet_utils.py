@@ -141,6 +141,15 @@ def test_a_missing_column_is_refused_with_the_file_and_its_columns(path: str) ->
         read_parquet_row(path, 0, 0)["image"]
 
 
+def test_a_text_that_is_no_utf8_is_skipped_with_its_column(tmp_path: Path) -> None:
+    content = pa.array([b"fine", b"\xff\xfe"], pa.binary())
+    text = pa.Array.from_buffers(pa.string(), 2, content.buffers())
+    pq.write_table(pa.table({"text": text}), tmp_path / "a.parquet")
+    assert read_parquet_row(str(tmp_path / "a.parquet"), 0, 0)["text"] == "fine"
+    with pytest.raises(SkipSample, match=r"unreadable value: column 'text': .*utf-8"):
+        read_parquet_row(str(tmp_path / "a.parquet"), 0, 1)["text"]
+
+
 def test_rows_are_counted_by_place_whatever_labels_pandas_wrote(tmp_path: Path, losses: Losses) -> None:
     path = str(tmp_path / "a.parquet")
     table = pa.table({"n": [5, 6, 7], "__index_level_0__": [90, 10, 50]})
