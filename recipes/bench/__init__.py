@@ -1,4 +1,4 @@
-"""The benchmark of packed datasets: how fast, how lean, and how near to what decoding alone costs.
+"""The benchmark of the data: how fast, how lean, and how near to what decoding, or reading files, alone costs.
 
 ::
 
@@ -7,4 +7,6 @@
            -> measure       tokens, seconds, decoded images, peak memory, resume state of one stream
            -> floor         the same packs' images decoded and resized, and nothing else
       -> table              medians, and ratios of contestants in the same round
+
+Of a latent cache, ``caches`` takes the place of ``measure``, ``floor`` and the tables.
 """

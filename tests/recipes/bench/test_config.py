@@ -67,7 +67,6 @@ def test_without_a_target_there_is_no_peer(settings: Settings, tmp_path: Path) -
         (["packs=0"], "packs (0) must be at least 1"),
         (["warmup_packs=0"], "warmup_packs (0) must be at least 1"),
         (["~contestants.pillow", "~contestants.torchvision"], "contestants is empty"),
-        (["data=image_edit"], "data has no dataset_config"),
         (["+contestants.pillow.image_backnd=pillow"], "contestants.pillow.image_backnd: no such key"),
         (["+data.dataset_config.seed=1"], "data.dataset_config.seed: no such key"),
         (["peer._target_=nowhere.Config"], "peer._target_ (nowhere.Config)"),
