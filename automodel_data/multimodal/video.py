@@ -140,7 +140,7 @@ def _decode_with_pyav(file: io.BytesIO | str, origin: str, indices: Sequence[int
     wanted = set(indices)
     found: dict[int, np.ndarray] = {}
     try:
-        with av.open(file, "r") as container:
+        with av.open(file, "r", metadata_errors="replace") as container:
             for number, frame in enumerate(container.decode(video=0)):
                 if number in wanted:
                     found[number] = frame.to_ndarray(format="rgb24")
@@ -165,8 +165,10 @@ def _read_header(content: bytes | str, origin: str) -> _VideoHeader:
     import av
 
     try:
-        with av.open(_openable(content), "r") as container:
+        with av.open(_openable(content), "r", metadata_errors="replace") as container:
             stream = container.streams.video[0]
+            if stream.codec_context is None:
+                raise SkipSample("unreadable video", f"{origin}: its codec is unknown")
             frames = stream.frames or sum(packet.size > 0 for packet in container.demux(stream))
             header = _VideoHeader(frames, float(stream.average_rate or 1), stream.width, stream.height)
     except FileNotFoundError as error:

@@ -182,6 +182,13 @@ def test_a_video_gives_the_frames_that_were_chosen(scheme: str, clip: Path, deco
     assert levels(made(f"{scheme}{clip}")) == indices
 
 
+def test_names_inside_a_video_may_be_in_any_encoding(clip: Path, tmp_path: Path, decoder: str) -> None:
+    path = tmp_path / "latin.mp4"
+    path.write_bytes(clip.read_bytes().replace(b"isom", b"is\xa9m", 1).replace(b"VideoHandler", b"Vid\xe9oHandler"))
+    assert sampler(3, 3, "middle").plan(str(path))[1] == [4, 14, 24]
+    assert len(sampler(3, 3)(str(path))) == 3
+
+
 def test_a_video_walked_by_a_rate_counts_its_own_frame_rate(clip: Path) -> None:
     assert sampler(2, 9, "fps2").plan(str(clip))[1] == [2, 8, 12, 18, 22, 28]
 
