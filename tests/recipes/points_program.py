@@ -1,4 +1,4 @@
-"""``scripts/train.py`` on points instead of packs, as a process: what surrounds training, without what is slow to load."""
+"""``scripts/train.py`` on points instead of packs: a process that loads nothing slow, for what surrounds training."""
 
 import os
 import subprocess
