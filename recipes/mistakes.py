@@ -60,9 +60,8 @@ def explain(error: BaseException) -> str | None:  # noqa: PLR0911 - a table
         case ConfigError() | DataError() | SweepError():
             return str(error)
         case OSError(errno=errno.ENOSPC | errno.EDQUOT):
-            return (
-                f"cannot write {error.filename or 'to output_dir'}: {error.strerror}; make room, go on by resume=auto"
-            )
+            where = error.filename or "to the run directory"
+            return f"cannot write {where}: {error.strerror}; make room and go on with resume=auto"
         case InstantiationException():
             return _explain_instantiation(error)
         case MissingConfigException(missing_cfg_file=str(wanted), options=[*options]):

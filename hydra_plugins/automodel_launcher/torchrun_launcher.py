@@ -49,9 +49,9 @@ class TorchrunLauncher(Launcher):
         from recipes.launch import is_rank_0
 
         setup_globals()
-        self._log_for_the_sweep()
         jobs = [self._compose(number, overrides) for number, overrides in enumerate(job_overrides, initial_job_idx)]
         returns = [self._run(job) for job in jobs]
+        self._log_for_the_sweep()
         if is_rank_0():
             sweep.report(Path(self._config.hydra.sweep.dir), self._ended)
         return returns
@@ -73,6 +73,7 @@ class TorchrunLauncher(Launcher):
         from recipes.launch import started_by_torchrun
         from recipes.mistakes import explain
 
+        self._log_for_the_sweep()
         log.info("job %d: %s", job.hydra.job.num, " ".join(job.hydra.overrides.task))
         one_fails_all_fail = started_by_torchrun()
         try:
@@ -89,8 +90,6 @@ class TorchrunLauncher(Launcher):
             if one_fails_all_fail:
                 raise
             return self._failed(job, explain(left.__context__ or left) or f"exit code {left.code}")
-        finally:
-            self._log_for_the_sweep()
         if done.status is JobStatus.FAILED and not one_fails_all_fail:
             log.error("job %d failed", job.hydra.job.num, exc_info=done._return_value)
             return self._failed(job, repr(done._return_value))

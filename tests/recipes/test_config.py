@@ -1,5 +1,6 @@
 """A user's mistake becomes one line that names the key and the way out."""
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,6 +82,8 @@ def line_of(*overrides: str) -> str | None:
         ),
         ("model=flux_tiny", "model (FluxConfig) does not learn task=packed; choose a recipe that has both"),
         ("data=image_edit", "data (ImageEditDataloaderConfig) does not feed task=packed: its build() takes dp_rank"),
+        ("launch.nproc_per_node=0", "launch.nproc_per_node (0) must be at least 1, or null for this process alone"),
+        ("hydra/launcher=torchrn", "hydra/launcher=torchrn: no such option. Did you mean 'torchrun'?"),
         ("train.max_steps=???", "train.max_steps has no value; give it one: train.max_steps=..."),
         ("train.max_steps", "cannot read the override 'train.max_steps': "),
     ],
@@ -100,6 +103,14 @@ def test_a_missing_part_of_a_target_is_named() -> None:
     assert (
         line_of("~model.llm.hidden_size") == "model.llm.hidden_size is missing: recipes.models.bagel.LlmConfig needs it"
     )
+
+
+def test_a_full_disk_is_the_users_matter() -> None:
+    error = OSError(errno.ENOSPC, "No space left on device", "outputs/run/metrics.jsonl")
+    assert explain(error) == (
+        "cannot write outputs/run/metrics.jsonl: No space left on device; make room and go on with resume=auto"
+    )
+    assert explain(OSError(errno.ENOENT, "No such file or directory", "model.py")) is None
 
 
 def test_an_error_of_the_program_is_not_explained_away() -> None:
