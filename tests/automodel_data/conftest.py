@@ -1,12 +1,16 @@
 """Pictures and their files, made anew for every test."""
 
 import io
+import struct
+import zlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+
+from automodel_data.images import ImageBackend, image_backend
 
 Encode = Callable[..., bytes]
 
@@ -34,3 +38,23 @@ def encode() -> Encode:
         return file.getvalue()
 
     return encode
+
+
+@pytest.fixture(scope="session")
+def write_png() -> Encode:
+    """Return a writer of PNG files by hand: Pillow cannot write every kind that it must read."""
+
+    def write(width: int, height: int, color_type: int, depth: int, pixels: bytes, transparent: bytes = b"") -> bytes:
+        def chunk(kind: bytes, data: bytes) -> bytes:
+            return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+        header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, color_type, 0, 0, 0))
+        colour_key = chunk(b"tRNS", transparent) if transparent else b""
+        return b"\x89PNG\r\n\x1a\n" + header + colour_key + chunk(b"IDAT", zlib.compress(pixels)) + chunk(b"IEND", b"")
+
+    return write
+
+
+@pytest.fixture(params=["pillow", "torchvision"])
+def backend(request: pytest.FixtureRequest) -> ImageBackend:
+    return image_backend(request.param)

@@ -1,0 +1,73 @@
+"""A user's own dataset is one ``parse_row``, named in the config; it may give typed samples or plain mappings."""
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+import torch
+
+from automodel_data.errors import SkipSample
+from automodel_data.multimodal.interleave import InterleavedBaseIterableDataset, ParquetStandardIterableDataset
+from automodel_data.multimodal.plan import Sample
+
+
+class Captions(InterleavedBaseIterableDataset, ParquetStandardIterableDataset):
+    """The text of a row, then its image."""
+
+    def parse_row(self, row: Mapping[str, Any]) -> Sample:
+        if row["text"] == "skip":
+            raise SkipSample("unwanted", row["text"])
+        data = self._add_text(self._init_data(), row["text"], need_loss=False)
+        return self._add_image(data, self.images.open(row["image"], "image"), True, False, False)
+
+
+class PlainCaptions(Captions):
+    """The same as the documented mapping, as a parser written for another packer gives it."""
+
+    def parse_row(self, row: Mapping[str, Any]) -> Any:
+        sample = super().parse_row(row)
+        return {key: value for key, value in dict(sample).items() if key != "data_indexes"}
+
+
+class Nothing(Captions):
+    """Gives nothing for some rows."""
+
+    def parse_row(self, row: Mapping[str, Any]) -> Any:
+        return {} if row["text"] == "ab" else super().parse_row(row)
+
+
+def own(workshop: Any, kind: type) -> Any:
+    rows = {"text": ["a", "skip", "ab", "abc"], "image": [workshop.image(16, 16, color) for color in range(4)]}
+    path = workshop.parquet(workshop.root / "own" / "a.parquet", rows)
+    workshop.info["own"] = {"rows": {"data_dir": str(path.parent)}}
+    sizes = {"max_image_size": 64, "min_image_size": 16}
+    workshop.groups["own"] = {
+        "dataset_names": ["rows"],
+        "dataset_class": f"{kind.__module__}.{kind.__qualname__}",
+        "image_transform_args": {"image_stride": 16} | sizes,
+        "vit_image_transform_args": {"image_stride": 14} | sizes,
+    }
+    return workshop.build()
+
+
+def test_a_users_own_dataset_is_one_parse_row_named_in_the_config(workshop: Any) -> None:
+    loader = own(workshop, Captions).dataloader
+    batch = next(iter(loader))
+    assert batch.packed_text_ids.tolist()[:5] == [1001, ord("a"), 1002, 1003, 1004]
+    assert len(batch.padded_images) == len(batch.sample_lens) - 1
+    assert list(loader.drops()["own"]) == ["unwanted"]
+
+
+def test_plain_mappings_give_the_same_batches_as_typed_samples(workshop: Any) -> None:
+    typed = [batch.to_dict() for batch in islice(own(workshop, Captions).dataloader, 3)]
+    plain = [batch.to_dict() for batch in islice(own(workshop, PlainCaptions).dataloader, 3)]
+    for ours, theirs in zip(typed, plain, strict=True):
+        assert ours.keys() == theirs.keys()
+        for key, value in ours.items():
+            assert torch.equal(value, theirs[key]) if isinstance(value, torch.Tensor) else value == theirs[key]
+
+
+def test_a_parser_that_gives_nothing_loses_the_row(workshop: Any) -> None:
+    loader = own(workshop, Nothing).dataloader
+    next(iter(loader))
+    assert list(loader.drops()["own"]) == ["unwanted", "unusable row"]
