@@ -1,6 +1,7 @@
 """The benchmark of latent caches: how fast a loader is, and how near to what ``torch.load`` alone takes."""
 
 import gc
+import multiprocessing
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
@@ -63,6 +64,7 @@ FIGURES: dict[str, table.Figure[CacheMeasurement]] = {
 def measure_cache(contestant: CacheContestant) -> CacheMeasurement:
     """Read the batches once, which starts workers and fills the system's cache; then time them, then their floor."""
     torch.set_num_threads(1)  # as in a worker
+    multiprocessing.set_start_method(None, force=True)  # workers start as in training, not as this process did
     config = nodes.build(contestant.node)
     gc.collect()
     idle_mib = resident_mib("VmRSS")

@@ -33,7 +33,7 @@ def spawn(*arguments: str | Path, ranks: int = 2) -> list[subprocess.Popen[str]]
     ]
 
 
-def finished(processes: list[subprocess.Popen[str]], seconds: float = 180) -> None:
+def finished(processes: list[subprocess.Popen[str]], seconds: float = 400) -> None:
     """Wait until all have ended well."""
     errors = [process.communicate(timeout=seconds)[1] for process in processes]
     assert [process.returncode for process in processes] == [0] * len(processes), "\n".join(errors)
