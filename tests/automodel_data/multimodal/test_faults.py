@@ -27,10 +27,10 @@ def truncated(workshop: Any) -> bytes:
 
 
 KINDS = {
-    "all rows broken": (lambda workshop: ["{"] * 6, "broken JSON"),
-    "all samples too long": (lambda workshop: [talk(answer="x" * 99)] * 6, "too long"),
-    "all images truncated": (lambda workshop: [talk("half.jpg")] * 6, "undecodable image"),
-    "all files missing": (lambda workshop: [talk("none.jpg")] * 6, "missing image"),
+    "all rows broken": ("{", "broken JSON"),
+    "all samples too long": (talk(answer="x" * 99), "too long"),
+    "all images truncated": (talk("half.jpg"), "undecodable image"),
+    "all files missing": (talk("none.jpg"), "missing image"),
 }
 
 
@@ -41,8 +41,8 @@ KINDS = {
 def test_a_source_that_gives_nothing_is_one_clean_error_within_seconds(
     kind: str, mandatory: bool, workers: int, beside: str, workshop: Any
 ) -> None:
-    rows, reason = KINDS[kind]
-    workshop.add_vlm("bad", rows(workshop), {"half.jpg": truncated(workshop)}, is_mandatory=mandatory)
+    row, reason = KINDS[kind]
+    workshop.add_vlm("bad", [row] * 6, {"half.jpg": truncated(workshop)}, is_mandatory=mandatory)
     if beside != "alone":
         workshop.add_vlm("good", [talk()] * 6, weight=3.0)
     started = time.monotonic()
