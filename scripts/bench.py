@@ -27,7 +27,7 @@ def bench(composed: DictConfig) -> None:
         bench_cache(settings, plain, directory / "bench.json")
     else:
         bench_packs(settings, plain, directory / "bench.json")
-    console.print(f"everything: {directory / 'bench.json'}")
+    console.print(f"everything: {directory / 'bench.json'}", soft_wrap=True)
 
 
 def bench_cache(settings: config.BenchConfig, plain: dict[str, Any], path: Path) -> None:

@@ -11,6 +11,8 @@ from recipes.models.bagel.decoder import rotate
 
 @pytest.fixture
 def mesh():
+    if dist.is_initialized():  # an earlier test of this process has left its own
+        dist.destroy_process_group()
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield dist.init_device_mesh("cpu", (1,))
     dist.destroy_process_group()
