@@ -28,11 +28,11 @@ def carry_out(job: Job, script: str) -> float | None:
     """
     in_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
     if in_sweep:
-        done = _result_of_this_job(job)
+        done = earlier_result(job)
         if done is not None and job.config.resume is not None and done.step >= job.config.train.max_steps:
             log.info("finished already, %s %s: %s", done.objective, done.value, job.directory)
             return done.value
-        job = _confined(job)
+        job = confined(job)
     ranks = job.config.launch.nproc_per_node
     if started_by_torchrun() or (ranks is None and not in_sweep):
         return run(job)
@@ -41,7 +41,12 @@ def carry_out(job: Job, script: str) -> float | None:
     return None if done is None else done.value
 
 
-def _result_of_this_job(job: Job) -> result.Result | None:
+def earlier_result(job: Job) -> result.Result | None:
+    """Return what this job of a sweep came to before; None if it has not ended yet.
+
+    Raises:
+        ConfigError: The result in its directory is that of other settings.
+    """
     done = result.read(job.directory)
     if done is not None and done.settings != result.fingerprint(job.resolved):
         raise ConfigError(
@@ -51,7 +56,7 @@ def _result_of_this_job(job: Job) -> result.Result | None:
     return done
 
 
-def _confined(job: Job) -> Job:
+def confined(job: Job) -> Job:
     """Return ``job`` resuming from its own newest checkpoint, if at all: the newest of the sweep is another job's."""
     own = newest([job.directory / "checkpoints"]) if job.config.resume is not None else None
     return dataclasses.replace(job, config=dataclasses.replace(job.config, resume=None if own is None else str(own)))

@@ -7,7 +7,7 @@ import pytest
 
 from recipes import result
 from recipes.config import RunConfig
-from recipes.dispatch import _confined, _result_of_this_job
+from recipes.dispatch import confined, earlier_result
 from recipes.job import Job
 from recipes.mistakes import ConfigError
 from recipes.result import Result
@@ -30,13 +30,13 @@ def write_checkpoint(directory: Path, step: int) -> Path:
 def test_a_job_goes_on_from_its_own_checkpoint_not_from_the_newest_of_the_sweep(tmp_path) -> None:
     own = write_checkpoint(tmp_path / "0", 2)
     write_checkpoint(tmp_path / "1", 4)
-    assert _confined(job(tmp_path / "0")).config.resume == str(own)
-    assert _confined(job(tmp_path / "2")).config.resume is None
+    assert confined(job(tmp_path / "0")).config.resume == str(own)
+    assert confined(job(tmp_path / "2")).config.resume is None
 
 
 def test_without_resume_it_starts_from_nothing(tmp_path) -> None:
     write_checkpoint(tmp_path / "0", 2)
-    assert _confined(job(tmp_path / "0", resume=None)).config.resume is None
+    assert confined(job(tmp_path / "0", resume=None)).config.resume is None
 
 
 @pytest.mark.parametrize("change", [{"resume": "auto"}, {"train": {"max_steps": 9, "seed": 1}}])
@@ -44,11 +44,11 @@ def test_more_steps_and_what_has_no_consequences_are_the_same_job(tmp_path, chan
     done = Result(step=4, objective="loss", value=1.0, settings=result.fingerprint(SETTINGS))
     one = job(tmp_path / "0", **change)
     result.write(done, one.directory)
-    assert _result_of_this_job(one) == done
+    assert earlier_result(one) == done
 
 
 def test_the_result_of_other_settings_is_refused(tmp_path) -> None:
     one = job(tmp_path / "0", train={"max_steps": 4, "seed": 2})
     result.write(Result(step=4, objective=None, value=None, settings=result.fingerprint(SETTINGS)), one.directory)
     with pytest.raises(ConfigError, match="holds the result of another job"):
-        _result_of_this_job(one)
+        earlier_result(one)
