@@ -5,6 +5,7 @@ import fcntl
 import json
 import logging
 import os
+import shutil
 import socket
 from pathlib import Path
 from typing import IO, Any
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 
 FILE_NAME = ".lock"
 _WAY_OUT = "choose another with output_dir, name or hydra.run.dir (a sweep's is hydra.sweep.dir)"
+_LEAST_FREE_BYTES = 32 * 2**20  # logs and metrics of a run; a checkpoint that does not fit is told when it is written
 _NO_LOCKS_HERE = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
@@ -59,6 +61,9 @@ def claim(directory: Path) -> IO[str] | None:
         if not _locked(file):
             return _refuse(directory, file)
         file.truncate(0)
+        free = shutil.disk_usage(directory).free
+        if free < _LEAST_FREE_BYTES:
+            raise OSError(errno.ENOSPC, f"only {free / 2**20:.1f} MiB are free")
         json.dump({"host": socket.gethostname(), "pid": os.getpid()}, file)
         file.flush()
     except OSError as error:

@@ -1,6 +1,7 @@
 """One run to a directory."""
 
 import multiprocessing
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -54,6 +55,13 @@ def test_a_rank_may_enter_what_the_process_that_started_it_holds(tmp_path) -> No
     ours.send(None)
     rank.join()
     assert lock is not None
+
+
+def test_a_full_disk_is_told_before_the_run_starts(tmp_path, monkeypatch) -> None:
+    total, used, _ = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(total, used, 3 * 2**20))
+    with pytest.raises(ConfigError, match=r"cannot write to the run directory .*/run: only 3\.0 MiB are free; choose"):
+        claim(tmp_path / "run")
 
 
 @pytest.mark.parametrize(("moment", "node"), [("on_run_start", "run"), ("on_multirun_start", "sweep")])
