@@ -164,7 +164,7 @@ def _orientation(header: Image.Image) -> int:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Convert to RGB: transparency in any mode is composited on white, 16-bit greys are scaled."""
+    """Return the image as RGB: transparency in any mode is composited on white, 16-bit greys are scaled."""
     if image.mode.startswith("I"):
         image = _scaled_grey(image)
     if image.mode in ("RGBA", "LA", "PA", "RGBa") or "transparency" in image.info:
@@ -172,7 +172,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
         canvas = Image.new("RGB", rgba.size, _WHITE)
         canvas.paste(rgba, mask=rgba.getchannel("A"))
         return canvas
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _scaled_grey(image: Image.Image) -> Image.Image:
@@ -195,6 +195,7 @@ class PillowBackend:
         """
         try:
             with Image.open(io.BytesIO(image.read())) as encoded:
+                encoded.load()  # while its file is open: to_rgb hands RGB images through
                 rgb = to_rgb(encoded)
         except _UNREADABLE as error:
             raise SkipSample("undecodable image", f"{image.origin}: {error}") from error
