@@ -1,7 +1,7 @@
 """Batches of a cache for one rank, with a state that belongs to the last batch handed out."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -13,7 +13,8 @@ from automodel_data.diffusion.base_dataset import BaseMultiresolutionDataset
 from automodel_data.diffusion.bucket_plan import format_table
 from automodel_data.diffusion.payload import PayloadError
 from automodel_data.diffusion.sampler import SequentialBucketSampler
-from automodel_data.errors import DataError, DropLedger
+from automodel_data.diffusion.state import LoaderState
+from automodel_data.errors import DataError, DropLedger, merge_counts
 
 if TYPE_CHECKING:
     from automodel_data.diffusion.image_edit_dataset import ImageEditDataloaderConfig
@@ -170,13 +171,13 @@ class LatentDataloader:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the last batch handed out, as values that JSON can hold."""
-        return {
-            "sampler": self.sampler.state_dict(),
-            "drops": self._ledger.state_dict(),
-            "rank": self.sampler.rank,
-            "world_size": self.sampler.num_replicas,
-            "num_workers": self.num_workers,
-        }
+        return LoaderState(
+            sampler=self.sampler.state_dict(),
+            drops=self._ledger.state_dict(),
+            rank=self.sampler.rank,
+            world_size=self.sampler.num_replicas,
+            num_workers=self.num_workers,
+        ).to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Let the next iteration start behind the batch the state belongs to; any number of workers will do.
@@ -184,13 +185,27 @@ class LatentDataloader:
         Raises:
             DataError: the state is another rank's, or the sampler refuses it.
         """
-        if state_dict["rank"] != self.sampler.rank:
+        state = LoaderState(**state_dict)
+        if state.rank != self.sampler.rank:
             raise DataError(
-                f"this is the loader state of rank {state_dict['rank']}, and this is rank {self.sampler.rank}; "
+                f"this is the loader state of rank {state.rank}, and this is rank {self.sampler.rank}; "
                 "each rank must load its own"
             )
-        self.sampler.load_state_dict(state_dict["sampler"])
-        self._ledger.load_state_dict(state_dict["drops"])
+        self.sampler.load_state_dict(state.sampler)
+        self._ledger.load_state_dict(state.drops)
+
+    def load_elastic(self, state_dicts: Sequence[Mapping[str, Any]]) -> None:
+        """Go on from the states of all ranks of a run with other ranks or another batch size.
+
+        What they left of their epoch is dealt out anew; rank 0 counts on from what all of them lost.
+
+        Raises:
+            DataError: the sampler refuses them.
+        """
+        states = [LoaderState(**state) for state in state_dicts]
+        self.sampler.load_elastic([state.sampler for state in states])
+        if self.sampler.rank == 0:
+            self._ledger.load_state_dict(merge_counts(*(state.drops for state in states)))
 
 
 def _as_it_is(loaded: Any) -> Any:

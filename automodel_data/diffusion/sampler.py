@@ -1,17 +1,16 @@
 """The order of an epoch: batches of one bucket, the same bucket on every rank at the same step."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any
 
-import torch
 from torch.utils.data import Sampler
 
 from automodel_data.diffusion.base_dataset import BaseMultiresolutionDataset
+from automodel_data.diffusion.bucket_pass import BucketPass, parse_order
 from automodel_data.diffusion.bucket_plan import BucketPlan, parse_policy
+from automodel_data.diffusion.state import OrderSettings, SamplerState, Stretch
 from automodel_data.errors import DataError
-
-ORDERS: Final = ("sequential", "interleaved")
 
 
 class SequentialBucketSampler(Sampler[list[int]]):
@@ -56,7 +55,7 @@ class SequentialBucketSampler(Sampler[list[int]]):
         self.base_batch_size = base_batch_size
         self.base_resolution = base_resolution
         self.bucket_policy = parse_policy(bucket_policy, drop_last)
-        self.bucket_order = bucket_order
+        self.bucket_order = parse_order(bucket_order)
         self.shuffle_buckets = shuffle_buckets
         self.shuffle_within_bucket = shuffle_within_bucket
         self.dynamic_batch_size = dynamic_batch_size
@@ -66,14 +65,18 @@ class SequentialBucketSampler(Sampler[list[int]]):
         self.position = 0  # batches of this epoch that were handed out
         self.resume_at = 0  # where the next iteration starts
         self._check_options()
-        self.plans = [self._plan(key) for key in dataset.sorted_bucket_keys]
+        self._stretches: Sequence[Stretch] = ()  # of this epoch, read before its rest was dealt out anew
+        self._pass = self._deal()
         self._check_usable()
+
+    @property
+    def plans(self) -> Sequence[BucketPlan]:
+        """Return what each bucket gives in this epoch; after ``load_elastic``, in its rest."""
+        return self._pass.plans
 
     def _check_options(self) -> None:
         if self.base_batch_size < 1:
             raise ValueError(f"batch size ({self.base_batch_size}) must be at least 1")
-        if self.bucket_order not in ORDERS:
-            raise ValueError(f"bucket_order ({self.bucket_order!r}) must be one of {', '.join(ORDERS)}")
         if self.bucket_order == "interleaved" and not self.shuffle_buckets:
             raise ValueError(
                 "bucket_order (interleaved) draws buckets: it needs shuffle_buckets (False), or sequential"
@@ -84,20 +87,37 @@ class SequentialBucketSampler(Sampler[list[int]]):
                 "contexts too; set it to False"
             )
 
-    def _plan(self, key: Any) -> BucketPlan:
-        group = self.dataset.bucket_groups[key]
-        return BucketPlan(
-            name=self.dataset.bucket_name(key),
-            samples=len(group["indices"]),
-            batch_size=self._batch_size(group["resolution"]),
-            replicas=self.num_replicas,
-            policy=self.bucket_policy,
+    def _deal(self) -> BucketPass:
+        """Return the epoch's pass, or what its earlier stretches have left of it."""
+        buckets = [self.dataset.bucket_groups[key]["indices"] for key in self.dataset.sorted_bucket_keys]
+        for stretch in self._stretches:
+            buckets = self._pass_over(buckets, stretch.num_replicas, stretch.batch_size).unread_after(stretch.batches)
+        return self._pass_over(buckets, self.num_replicas, self.base_batch_size)
+
+    def _pass_over(self, buckets: Sequence[Sequence[int]], num_replicas: int, batch_size: int) -> BucketPass:
+        plans = [
+            BucketPlan(
+                name=self.dataset.bucket_name(key),
+                samples=len(bucket),
+                batch_size=self._scaled(batch_size, self.dataset.bucket_groups[key]["resolution"]),
+                replicas=num_replicas,
+                policy=self.bucket_policy,
+            )
+            for key, bucket in zip(self.dataset.sorted_bucket_keys, buckets, strict=True)
+        ]
+        return BucketPass(
+            buckets=buckets,
+            plans=plans,
+            order=self.bucket_order,
+            shuffle_buckets=self.shuffle_buckets,
+            shuffle_within_bucket=self.shuffle_within_bucket,
+            seed=self.seed + self.epoch,
         )
 
-    def _batch_size(self, resolution: tuple[int, int]) -> int:
+    def _scaled(self, batch_size: int, resolution: tuple[int, int]) -> int:
         if not self.dynamic_batch_size:
-            return self.base_batch_size
-        return self.dataset.calculator.get_dynamic_batch_size(resolution, self.base_batch_size, self.base_resolution)
+            return batch_size
+        return self.dataset.calculator.get_dynamic_batch_size(resolution, batch_size, self.base_resolution)
 
     def _check_usable(self) -> None:
         if len(self):
@@ -109,50 +129,27 @@ class SequentialBucketSampler(Sampler[list[int]]):
         )
 
     def __len__(self) -> int:
-        """Return the batches of an epoch, the same for every rank."""
-        return sum(plan.batches for plan in self.plans)
+        """Return the batches of this epoch, or of its rest after ``load_elastic``; the same for every rank."""
+        return len(self._pass)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch, whose order is drawn anew; naming the current one again keeps a loaded position."""
         if epoch != self.epoch:
-            self.epoch, self.position, self.resume_at = epoch, 0, 0
+            self._go_to(SamplerState(epoch=epoch, batches_yielded=0))
+
+    def _go_to(self, state: SamplerState) -> None:
+        self.epoch, self._stretches = state.epoch, state.stretches
+        self.position = self.resume_at = state.batches_yielded
+        self._pass = self._deal()
 
     def __iter__(self) -> Iterator[list[int]]:
         """Iterate over the epoch, once from behind a loaded position, else from its start."""
         # As a generator: a loader with workers asks for two iterators and advances the second only.
         start, self.resume_at = self.resume_at, 0
         self.position = start
-        for position, (_, batch) in enumerate(islice(self._epoch_batches(), start, None), start + 1):
+        for position, step in enumerate(islice(self._pass, start, None), start + 1):
             self.position = position
-            yield batch
-
-    def _epoch_batches(self) -> Iterator[tuple[int, list[int]]]:
-        """Yield bucket and batch for the whole epoch of this rank; every rank makes the same draws."""
-        generator = torch.Generator().manual_seed(self.seed + self.epoch)
-        order = self._bucket_sequence(generator)
-        if self.bucket_order == "sequential":
-            for bucket in order:
-                yield from ((bucket, batch) for batch in self._bucket_batches(bucket, generator))
-            return
-        waiting = {bucket: iter(self._bucket_batches(bucket, generator)) for bucket in order}
-        # A draw in proportion to what is left, step by step, is a uniform shuffle of one label for each batch.
-        labels = [bucket for bucket in order for _ in range(self.plans[bucket].batches)]
-        for place in torch.randperm(len(labels), generator=generator).tolist():
-            yield labels[place], next(waiting[labels[place]])
-
-    def _bucket_sequence(self, generator: torch.Generator) -> list[int]:
-        if not self.shuffle_buckets:
-            return list(range(len(self.plans)))
-        return torch.randperm(len(self.plans), generator=generator).tolist()
-
-    def _bucket_batches(self, bucket: int, generator: torch.Generator) -> list[list[int]]:
-        """Return this rank's batches of one bucket."""
-        plan = self.plans[bucket]
-        indices = self.dataset.bucket_groups[self.dataset.sorted_bucket_keys[bucket]]["indices"]
-        if self.shuffle_within_bucket:
-            indices = [indices[i] for i in torch.randperm(len(indices), generator=generator).tolist()]
-        share = [indices[i % len(indices)] for i in range(self.rank, plan.padded, plan.replicas)]
-        return [share[i * plan.batch_size : (i + 1) * plan.batch_size] for i in range(plan.batches)]
+            yield step.samples[self.rank :: self.num_replicas]
 
     def get_batch_info(self, batch_idx: int) -> dict[str, Any]:
         """Return bucket key, resolution, batch size and aspect name of a batch of the current epoch.
@@ -162,31 +159,36 @@ class SequentialBucketSampler(Sampler[list[int]]):
         """
         if not 0 <= batch_idx < len(self):
             raise IndexError(f"batch {batch_idx} of an epoch of {len(self)}")
-        bucket, batch = next(islice(self._epoch_batches(), batch_idx, None))
-        key = self.dataset.sorted_bucket_keys[bucket]
+        step = next(islice(self._pass, batch_idx, None))
+        key = self.dataset.sorted_bucket_keys[step.bucket]
         group = self.dataset.bucket_groups[key]
         return {
             "bucket_key": key,
             "resolution": group["resolution"],
-            "batch_size": len(batch),
+            "batch_size": len(step.samples) // self.num_replicas,
             "aspect_name": group["aspect_name"],
         }
 
     def state_dict(self) -> dict[str, Any]:
         """Return epoch, batches yielded since its start, and what the order depends on, as plain values."""
-        return {"epoch": self.epoch, "batches_yielded": self.position, "made_with": self._made_with()}
+        return SamplerState(
+            epoch=self.epoch,
+            batches_yielded=self.position,
+            made_with=self._settings(),
+            stretches=self._stretches,
+        ).to_dict()
 
-    def _made_with(self) -> dict[str, Any]:
-        return {
-            "samples": sum(plan.samples for plan in self.plans),
-            "num_replicas": self.num_replicas,
-            "batch_size": self.base_batch_size,
-            "seed": self.seed,
-            "bucket_policy": self.bucket_policy,
-            "bucket_order": self.bucket_order,
-            "shuffle": [self.shuffle_buckets, self.shuffle_within_bucket],
-            "dynamic_batch_size": list(self.base_resolution) if self.dynamic_batch_size else None,
-        }
+    def _settings(self) -> OrderSettings:
+        return OrderSettings(
+            samples=sum(len(group["indices"]) for group in self.dataset.bucket_groups.values()),
+            num_replicas=self.num_replicas,
+            batch_size=self.base_batch_size,
+            seed=self.seed,
+            bucket_policy=self.bucket_policy,
+            bucket_order=self.bucket_order,
+            shuffle=[self.shuffle_buckets, self.shuffle_within_bucket],
+            dynamic_batch_size=list(self.base_resolution) if self.dynamic_batch_size else None,
+        )
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Let the next iteration start behind a saved position.
@@ -196,22 +198,33 @@ class SequentialBucketSampler(Sampler[list[int]]):
         Raises:
             DataError: the order depended on something that has changed.
         """
-        if "made_with" in state_dict:
-            self._refuse_changes(state_dict["made_with"])
-        self.epoch = state_dict["epoch"]
-        self.position = self.resume_at = state_dict["batches_yielded"]
+        state = SamplerState.from_dict(state_dict)
+        if state.made_with is not None:
+            state.made_with.refuse_changes(self._settings())
+        self._go_to(state)
 
-    def _refuse_changes(self, saved: Mapping[str, Any]) -> None:
-        changed = [
-            f"{name} ({saved[name]!r} then, {now!r} now)"
-            for name, now in self._made_with().items()
-            if saved[name] != now
-        ]
-        if changed:
+    def load_elastic(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Deal out what all ranks of a run left of their epoch to the ranks, and in the batch size, of this one.
+
+        None of it is lost or read twice, beyond what ``bucket_policy`` says of short batches. It is the rest of a
+        replay of the batches read before, so the state stays a few numbers. The next epochs are the usual ones.
+
+        Args:
+            states: Of all ranks, from one step.
+
+        Raises:
+            DataError: the ranks stopped at different steps, or the order depended on something else that has changed.
+        """
+        first, *others = map(SamplerState.from_dict, states)
+        assert first.made_with is not None
+        first.made_with.refuse_changes(self._settings(), elastic=True)
+        if any(other != first for other in others):
+            places = [(state.epoch, state.batches_yielded) for state in (first, *others)]
             raise DataError(
-                f"this sampler state belongs to another run: {', '.join(changed)}; the batches would come in another "
-                "order; resume with the saved settings, or start the epoch anew without loading the state"
+                f"the ranks stand at different batches, (epoch, batches) {places}: what is left cannot be dealt out "
+                "anew; resume with the states of one checkpoint"
             )
+        self._go_to(first.left_behind())
 
 
 def _resolve_ranks(num_replicas: int | None, rank: int | None) -> tuple[int, int]:

@@ -156,12 +156,8 @@ class Epochs:
         self._loader.load_state_dict(state)
 
     def load_elastic(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Refuse: the samples of a batch depend on all ranks.
-
-        Raises:
-            ConfigError: Always.
-        """
-        raise ConfigError("checkpoint.elastic: a latent cache resumes with the ranks and batch size it was left with")
+        """Continue behind those of all ranks, which may have been more or fewer, with another batch size."""
+        self._loader.load_elastic(states)
 
     def drops(self) -> dict[str, dict[str, int]]:
         """Return what was lost so far."""

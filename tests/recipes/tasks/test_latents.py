@@ -136,3 +136,17 @@ def test_data_that_is_no_cache_is_refused() -> None:
 
     with pytest.raises(ConfigError, match=r"data \(Packs\) does not feed task=latents: its build\(\) takes tokenizer"):
         settings().check(SimpleNamespace(model=None, data=Packs(), validation=SimpleNamespace(data=None)))
+
+
+def test_what_two_ranks_left_of_an_epoch_is_dealt_to_one() -> None:
+    data = ImageEditDataloaderConfig(str(INPUTS / "edit_cache"), num_workers=0, bucket_policy="partial")
+    task = settings().build(WORLD.device)
+    loaders = [task.loader(data, distributed.World(rank=rank, size=2, device=WORLD.device), seed=0) for rank in (0, 1)]
+    seen = [sample["row"] for loader in loaders for batch in islice(loader, 3) for sample in task.samples(batch)]
+    alone = task.loader(data, WORLD, seed=0)
+    alone.load_elastic([loader.state_dict() for loader in loaders])
+    for batch in alone:
+        if alone.state_dict()["sampler"]["epoch"] == 1:
+            break
+        seen += [sample["row"] for sample in task.samples(batch)]
+    assert len(seen) == len(set(seen)) == 43
