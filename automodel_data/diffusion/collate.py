@@ -1,11 +1,9 @@
 """Make one batch of the samples of a bucket."""
 
-import math
 from collections.abc import Sequence
 
-import numpy as np
 import torch
-from torch.utils.data import get_worker_info
+from torch.nn.utils.rnn import pad_sequence
 
 from automodel_data.diffusion.samples import (
     TextToImageBatch,
@@ -109,8 +107,7 @@ def stack(tensors: Sequence[torch.Tensor], name: str) -> torch.Tensor:
         DataError: they differ.
     """
     _refuse_differences([(tuple(tensor.shape), tensor.dtype) for tensor in tensors], name)
-    batch = _allocate((len(tensors), *tensors[0].shape), tensors[0].dtype)
-    return torch.stack(list(tensors), out=batch)
+    return torch.stack(list(tensors))
 
 
 def _refuse_differences(kinds: Sequence[tuple[tuple[int, ...], torch.dtype]], name: str) -> None:
@@ -133,24 +130,7 @@ def _pad_prompts(
 def _pad(tensors: Sequence[torch.Tensor], name: str) -> torch.Tensor:
     """Stack tensors that may differ in their first dimension, with zeros behind the shorter ones."""
     _refuse_differences([(tuple(tensor.shape[1:]), tensor.dtype) for tensor in tensors], name)
-    longest = max(map(len, tensors))
-    batch = _allocate((len(tensors), longest, *tensors[0].shape[1:]), tensors[0].dtype)
-    for row, tensor in zip(batch, tensors, strict=True):
-        row[: len(tensor)] = tensor
-        row[len(tensor) :] = 0
-    return batch
-
-
-def _allocate(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Return memory for a batch, not initialized.
-
-    A worker takes memory that the loader's process sees too, so that the batch is not copied on its way. Elsewhere
-    NumPy asks Linux for huge pages, which are touched first at a fraction of the cost of torch's.
-    """
-    if get_worker_info() is not None:
-        return torch.empty(shape, dtype=dtype).share_memory_()
-    size = math.prod(shape) * dtype.itemsize
-    return torch.from_numpy(np.empty(size, dtype=np.uint8)).view(dtype).view(shape)
+    return pad_sequence(list(tensors), batch_first=True)
 
 
 def _stack_conditioning_tensors(batch: Sequence[_ImageEditSample]) -> dict[str, torch.Tensor]:

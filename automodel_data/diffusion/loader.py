@@ -1,8 +1,10 @@
 """Batches of a cache for one rank, with a state that belongs to the last batch handed out."""
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -11,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from automodel_data.diffusion.base_dataset import BaseMultiresolutionDataset
 from automodel_data.diffusion.bucket_plan import format_table
+from automodel_data.diffusion.handover import Parcel, Sender
 from automodel_data.diffusion.payload import PayloadError
 from automodel_data.diffusion.sampler import SequentialBucketSampler
 from automodel_data.diffusion.state import LoaderState
@@ -134,11 +137,13 @@ class LatentDataloader:
         self.sampler = sampler
         self.num_workers = num_workers
         self._ledger = DropLedger()
+        # Of the workers, held so that they stay mapped: to map one anew for each batch takes as long as to copy it out.
+        self._buffers: deque[torch.Tensor] = deque(maxlen=num_workers * (prefetch_factor + 1))
         self._batches: DataLoader[LoadedBatch | Failure] = DataLoader(
             reader,
             sampler=sampler,
             batch_size=None,  # the reader collates
-            collate_fn=_as_it_is,
+            collate_fn=partial(_sent, Sender(prefetch_factor + 1)) if num_workers > 0 else _as_it_is,
             num_workers=num_workers,
             pin_memory=pin_memory and torch.accelerator.is_available(),
             persistent_workers=num_workers > 0,
@@ -163,7 +168,13 @@ class LatentDataloader:
             self.sampler.position = position
             for reason, detail in loaded.losses:
                 self._ledger.drop(str(self.dataset.cache_dir), reason, detail=detail)
-            yield loaded.batch
+            yield self._unpacked(loaded.batch)
+
+    def _unpacked(self, batch: Any) -> Any:
+        if not isinstance(batch, Parcel):
+            return batch  # read in this process, or pinned
+        self._buffers.append(batch.memory)
+        return batch.unpack()
 
     def drops(self) -> dict[str, dict[str, int]]:
         """Return ``{cache directory: {reason: payloads skipped}}`` of this rank so far."""
@@ -210,6 +221,10 @@ class LatentDataloader:
 
 def _as_it_is(loaded: Any) -> Any:
     return loaded
+
+
+def _sent(sender: Sender, loaded: LoadedBatch | Failure) -> LoadedBatch | Failure:
+    return loaded if isinstance(loaded, Failure) else LoadedBatch(sender.pack(loaded.batch), loaded.losses)
 
 
 @dataclass(slots=True)
