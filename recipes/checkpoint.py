@@ -9,19 +9,21 @@ import logging
 import os
 import platform
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import get_state_dict
 
-from automodel_data.errors import DataError
-from recipes.generators import generator_state, restore_generators
+from recipes.distributed import World
+from recipes.generators import generator_state
 from recipes.mistakes import ConfigError
 
 if TYPE_CHECKING:
@@ -29,11 +31,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+RUN_RECORD = "run.json"
 _MARKER = "complete.json"
-_AUTO = "auto"
-_SHOWN_CHANGES = 8
 _LIBRARIES = ("torch", "numpy", "transformers", "diffusers")
-_MAY_CHANGE = ("resume", "output_dir", "logger", "callbacks", "checkpoint", "launch")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -45,14 +45,14 @@ class CheckpointConfig:
         keep: How many of the newest stay.
         best: A metric, as it is logged, whose lowest value's checkpoint stays too.
         at_end: Write one after the last step.
-        elastic: Resume also with another number of ranks or workers: the rows not yet read are dealt out anew.
+        asynchronous: Train on while a checkpoint is written, from a copy in the host's memory.
     """
 
     every_steps: int | None = None
     keep: int = 2
     best: str | None = None
     at_end: bool = True
-    elastic: bool = False
+    asynchronous: bool = False
 
     def check(self) -> None:
         """Refuse intervals and counts that mean nothing."""
@@ -60,6 +60,15 @@ class CheckpointConfig:
             raise ConfigError(f"checkpoint.every_steps ({self.every_steps}) must be at least 1, or null")
         if self.keep < 1:
             raise ConfigError(f"checkpoint.keep ({self.keep}) must be at least 1")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Snapshot:
+    """What of a run is written beside its tensors, as it was at one step, in plain values."""
+
+    step: int
+    rank: Mapping[str, Any]
+    run: Mapping[str, Any]
 
 
 class Checkpoints:
@@ -71,9 +80,11 @@ class Checkpoints:
 
     def __init__(self, config: CheckpointConfig, directory: Path, resolved: Mapping[str, Any]) -> None:
         self._config = config
-        self._directory = directory / "checkpoints"
+        self.directory = directory / "checkpoints"
         self.resolved = resolved
         self._saved_step: int | None = None
+        self._writing: Future[None] | None = None
+        self._apart: World | None = None  # what the writing threads of all ranks meet in
 
     def save_if_due(self, trainer: "Trainer") -> None:
         """Save where ``every_steps`` says so."""
@@ -82,99 +93,104 @@ class Checkpoints:
             self.save(trainer)
 
     def save_last(self, trainer: "Trainer") -> None:
-        """Save the end of the run, or where it was asked to stop, unless that step is safe already."""
+        """Save the end of the run, or where it was asked to stop, unless that step is safe already; wait for all."""
         wanted = self._config.at_end or trainer.stopping
         if wanted and self._saved_step != trainer.step:
             self.save(trainer)
+        self.wait()
 
     def save(self, trainer: "Trainer") -> None:
         """Write a checkpoint under a temporary name and publish it by one rename; every rank must call it.
 
+        With ``asynchronous`` it returns once the tensors are copied; a failure is raised by the next ``wait``.
+
         Raises:
             ConfigError: It cannot be written, e.g. to a full disk; those before it are untouched.
         """
-        final = self._directory / f"step-{trainer.step:08d}"
-        with _explained(f"cannot write the checkpoint {final}"):
-            self._write(trainer, final, writing=self._directory / f".{final.name}")
+        self.wait()
+        with self._explained_by_its_path(trainer.step):
+            if trainer.world.leads:
+                shutil.rmtree(self._temporary(trainer.step), ignore_errors=True)
+                self._temporary(trainer.step).mkdir(parents=True)
+            trainer.world.barrier()
+            if self._config.asynchronous:
+                self._save_behind(trainer)
+            else:
+                dcp.save(tensors(trainer), checkpoint_id=self._temporary(trainer.step))
+                self._complete(self._snapshot(trainer), trainer.world)
         self._saved_step = trainer.step
-        log.info("saved %s", final)
 
-    def _write(self, trainer: "Trainer", final: Path, writing: Path) -> None:
-        world = trainer.world
-        if world.leads:
-            shutil.rmtree(writing, ignore_errors=True)
-            writing.mkdir(parents=True)
-        world.barrier()
-        dcp.save(_tensors(trainer), checkpoint_id=writing)
-        _write_json(writing / _rank_file(world.rank), _rank_state(trainer))
-        world.barrier()
-        if world.leads:
-            _write_json(writing / "run.json", self._run_record(trainer))
-            _publish(writing, final)
-            self._prune(trainer)
-        world.barrier()
+    def wait(self) -> None:
+        """Wait until the checkpoint that is being written, if any, is published; raise why it cannot be."""
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            writing.result()
 
-    def restore(self, trainer: "Trainer", resume: str) -> None:
-        """Load the checkpoint that ``resume`` names; ``auto`` starts from nothing where there is none yet."""
-        path = trainer.world.share(self._choose(resume) if trainer.world.leads else None)
-        if path is None:
-            log.info("resume=auto: no complete checkpoint yet, starting from step 0")
-            return
-        record = json.loads((path / "run.json").read_text())
-        _warn_of_changes(self.resolved, record)
-        tensors = _tensors(trainer)
-        with _explained(f"resume ({path}): does not fit this model"):
-            dcp.load(tensors, checkpoint_id=path)
-        set_state_dict(
-            trainer.bare, trainer.optimizer, model_state_dict=tensors["model"], optim_state_dict=tensors["optimizer"]
+    def _save_behind(self, trainer: "Trainer") -> None:
+        """Copy the tensors, then write in threads, whose messages to the other ranks are a group's of their own."""
+        self._apart = self._apart or trainer.world.apart()
+        written = dcp.async_save(
+            tensors(trainer), checkpoint_id=self._temporary(trainer.step), process_group=self._apart.group
         )
-        if trainer.ema is not None:
-            trainer.ema.load_state_dict(tensors["ema"])
-        trainer.schedule.load_state_dict(record["schedule"])
-        trainer.step = record["step"]
-        ranks = [json.loads((path / _rank_file(rank)).read_text()) for rank in range(record["world_size"])]
-        self._restore_data(trainer, path, [one["loader"] for one in ranks])
-        if trainer.world.rank < len(ranks):
-            restore_generators(ranks[trainer.world.rank]["generators"])
-            trainer.means.load_state_dict(ranks[trainer.world.rank]["means"])
-        log.info("resumed at step %d from %s", trainer.step, path)
+        self._writing = self._thread.submit(self._complete_behind, written, self._snapshot(trainer), self._apart)
 
-    def _restore_data(self, trainer: "Trainer", path: Path, states: Sequence[Mapping[str, Any]]) -> None:
-        """Give the loader its own rank's state or, where ranks or workers changed and it is wished, those of all."""
-        world = trainer.world
-        try:
-            if len(states) != world.size:
-                raise DataError(f"it was written by {len(states)} ranks, this run has {world.size}")
-            trainer.loader.load_state_dict(states[world.rank])
-        except DataError as error:
-            if not self._config.elastic:
-                raise ConfigError(
-                    f"resume ({path}): {error}; or set checkpoint.elastic=true to deal out the unread rows anew"
-                ) from error
-            trainer.loader.load_elastic(states)
-            log.info("resume: dealt the unread rows of %d ranks to %d (%s)", len(states), world.size, error)
+    def _complete_behind(self, written: "Future[Any]", snapshot: _Snapshot, world: World) -> None:
+        with self._explained_by_its_path(snapshot.step):
+            written.result()
+            self._complete(snapshot, world)
 
-    def _choose(self, resume: str) -> Path | None:
-        if resume == _AUTO:
-            return newest([self._directory]) or newest(self._directory.parent.parent.glob("*/checkpoints"))
-        path = Path(resume)
-        if not is_complete(path):
-            raise ConfigError(f"resume ({path}): not a complete checkpoint; name a step-... folder, or use resume=auto")
-        return path
+    def _complete(self, snapshot: _Snapshot, world: World) -> None:
+        """Write what belongs beside the tensors and publish the whole, once every rank has written its part."""
+        writing = self._temporary(snapshot.step)
+        _write_json(writing / rank_file(world.rank), snapshot.rank)
+        world.barrier()
+        if world.leads:
+            _write_json(writing / RUN_RECORD, snapshot.run)
+            _publish(writing, self._final(snapshot.step))
+            self._prune()
+        world.barrier()
+        log.info("saved %s", self._final(snapshot.step))
 
-    def _run_record(self, trainer: "Trainer") -> dict[str, Any]:
-        return {
-            "step": trainer.step,
-            "world_size": trainer.world.size,
-            "schedule": trainer.schedule.state_dict(),
-            "metrics": trainer.latest,
-            "config": self.resolved,
-            "versions": {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}},
-        }
+    def _snapshot(self, trainer: "Trainer") -> _Snapshot:
+        return _Snapshot(
+            step=trainer.step,
+            rank={
+                "loader": trainer.loader.state_dict(),
+                "generators": generator_state(),
+                "means": trainer.means.state_dict(),
+            },
+            run={
+                "step": trainer.step,
+                "world_size": trainer.world.size,
+                "schedule": trainer.schedule.state_dict(),
+                "metrics": dict(trainer.latest),
+                "config": self.resolved,
+                "versions": {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}},
+            },
+        )
 
-    def _prune(self, trainer: "Trainer") -> None:
+    @cached_property
+    def _thread(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+
+    def _final(self, step: int) -> Path:
+        return self.directory / f"step-{step:08d}"
+
+    def _temporary(self, step: int) -> Path:
+        return self.directory / f".step-{step:08d}"
+
+    @contextmanager
+    def _explained_by_its_path(self, step: int) -> Iterator[None]:
+        def what() -> str:
+            free = shutil.disk_usage(self.directory.parent).free / 2**20
+            return f"cannot write the checkpoint {self._final(step)} ({free:,.0f} MiB are free there)"
+
+        with explained(what):
+            yield
+
+    def _prune(self) -> None:
         """Remove all but the newest ``keep``, and the best where one is asked for; the marker goes first."""
-        found = sorted(path for path in self._directory.glob("step-*") if is_complete(path))
+        found = sorted(path for path in self.directory.glob("step-*") if is_complete(path))
         kept = set(found[-self._config.keep :])
         if self._config.best is not None:
             kept.add(min(found, key=lambda path: _metric(path, self._config.best)))
@@ -199,32 +215,30 @@ def is_complete(path: Path) -> bool:
     return all((path / name).is_file() and (path / name).stat().st_size == size for name, size in sizes.items())
 
 
-@contextmanager
-def _explained(what: str) -> Iterator[None]:
-    """Turn errors of files, names and shapes into one line; ``torch.distributed.checkpoint`` wraps its own."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(f"{what}: {error}") from error
-    except CheckpointException as error:
-        cause, _ = next(iter(error.failures.values()))
-        if not isinstance(cause, OSError | ValueError | RuntimeError):
-            raise
-        raise ConfigError(f"{what}: {str(cause).strip().partition(chr(10))[0]}") from error
-
-
-def _tensors(trainer: "Trainer") -> dict[str, Any]:
+def tensors(trainer: "Trainer") -> dict[str, Any]:
+    """Return what ``torch.distributed.checkpoint`` writes and reads: weights, optimizer, average of the weights."""
     model, optimizer = get_state_dict(trainer.bare, trainer.optimizer)
     ema = {} if trainer.ema is None else {"ema": trainer.ema.state_dict()}
     return {"model": model, "optimizer": optimizer, **ema}
 
 
-def _rank_state(trainer: "Trainer") -> dict[str, Any]:
-    return {
-        "loader": trainer.loader.state_dict(),
-        "generators": generator_state(),
-        "means": trainer.means.state_dict(),
-    }
+def rank_file(rank: int) -> str:
+    """Return the name of the file that holds what only one rank knows: its loader's state, its generators."""
+    return f"rank-{rank:05d}.json"
+
+
+@contextmanager
+def explained(what: Callable[[], str]) -> Iterator[None]:
+    """Turn errors of files, names and shapes into one line; ``torch.distributed.checkpoint`` wraps its own."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{what()}: {error}") from error
+    except CheckpointException as error:
+        cause, _ = next(iter(error.failures.values()))
+        if not isinstance(cause, OSError | ValueError | RuntimeError):
+            raise
+        raise ConfigError(f"{what()}: {str(cause).strip().partition(chr(10))[0]}") from error
 
 
 def _publish(writing: Path, final: Path) -> None:
@@ -247,28 +261,5 @@ def _sync(directory: Path) -> None:
     os.close(handle)
 
 
-def _rank_file(rank: int) -> str:
-    return f"rank-{rank:05d}.json"
-
-
 def _metric(path: Path, name: str) -> float:
-    return json.loads((path / "run.json").read_text())["metrics"].get(name, float("inf"))
-
-
-def _warn_of_changes(now: Mapping[str, Any], record: Mapping[str, Any]) -> None:
-    then = dict(_flat(record["config"]))
-    changed = [
-        f"{key} ({then.get(key)!r} then, {value!r} now)"
-        for key, value in _flat(now)
-        if key.partition(".")[0] not in _MAY_CHANGE and then.get(key) != value
-    ]
-    if changed:
-        log.warning("resume: the config is not the checkpoint's: %s", ", ".join(changed[:_SHOWN_CHANGES]))
-
-
-def _flat(node: object, key: str = "") -> Iterator[tuple[str, object]]:
-    if isinstance(node, Mapping):
-        for name, value in node.items():
-            yield from _flat(value, f"{key}.{name}" if key else name)
-    else:
-        yield key, node
+    return json.loads((path / RUN_RECORD).read_text())["metrics"].get(name, float("inf"))

@@ -14,6 +14,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from recipes import nodes, published
 from recipes.callbacks.base import Callback
 from recipes.mistakes import ConfigError
+from recipes.resume import ResumeConfig
 
 
 @dataclass(kw_only=True, slots=True)
@@ -132,7 +133,7 @@ class RunConfig:
     Args:
         name: Of the run; its directories lie in ``output_dir/name``.
         output_dir: Where all runs write.
-        resume: ``auto``: go on from the newest complete checkpoint of this name; or the path of a checkpoint.
+        resume: Where the run goes on from; ``resume=auto``: from the newest complete checkpoint of this name.
         objective: The metric whose last value a sweep sees; null: none.
         train, packing, images, sources, validation, launch: See the sections of these names.
         data: Makes the loader; ``data=`` chooses a mixture or a cache.
@@ -149,7 +150,7 @@ class RunConfig:
 
     name: str = "run"
     output_dir: str = "outputs"
-    resume: str | None = None
+    resume: ResumeConfig = field(default_factory=ResumeConfig)
     objective: str | None = None
     train: TrainConfig = field(default_factory=TrainConfig)
     packing: PackingConfig = field(default_factory=PackingConfig)

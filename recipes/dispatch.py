@@ -29,14 +29,15 @@ def carry_out(job: Job, script: str) -> float | None:
     in_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
     if in_sweep:
         done = earlier_result(job)
-        if done is not None and job.config.resume is not None and done.step >= job.config.train.max_steps:
+        if done is not None and job.config.resume.path is not None and done.step >= job.config.train.max_steps:
             log.info("finished already, %s %s: %s", done.objective, done.value, job.directory)
             return done.value
         job = confined(job)
     ranks = job.config.launch.nproc_per_node
     if started_by_torchrun() or (ranks is None and not in_sweep):
         return run(job)
-    elastic.run(script, [*elastic.arguments_of_this_job(), elastic.override("resume", job.config.resume)], ranks or 1)
+    resume = elastic.override("resume.path", job.config.resume.path)
+    elastic.run(script, [*elastic.arguments_of_this_job(), resume], ranks or 1)
     done = result.read(job.directory)
     return None if done is None else done.value
 
@@ -58,5 +59,6 @@ def earlier_result(job: Job) -> result.Result | None:
 
 def confined(job: Job) -> Job:
     """Return ``job`` resuming from its own newest checkpoint, if at all: the newest of the sweep is another job's."""
-    own = newest([job.directory / "checkpoints"]) if job.config.resume is not None else None
-    return dataclasses.replace(job, config=dataclasses.replace(job.config, resume=None if own is None else str(own)))
+    own = newest([job.directory / "checkpoints"]) if job.config.resume.path is not None else None
+    resume = dataclasses.replace(job.config.resume, path=None if own is None else str(own))
+    return dataclasses.replace(job, config=dataclasses.replace(job.config, resume=resume))

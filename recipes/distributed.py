@@ -3,7 +3,7 @@
 import datetime
 import os
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,11 +18,16 @@ from recipes.mistakes import ConfigError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class World:
-    """This rank among the others, and the device it computes on."""
+    """This rank among the others, and the device it computes on.
+
+    Args:
+        group: What their messages go through; None: the default, which the main thread alone may use.
+    """
 
     rank: int
     size: int
     device: torch.device
+    group: dist.ProcessGroup | None = None
 
     @property
     def leads(self) -> bool:
@@ -31,24 +36,28 @@ class World:
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """Add up ``values`` over the ranks, in place; every rank must call it."""
-        dist.all_reduce(values)
+        dist.all_reduce(values, group=self.group)
         return values
 
     def gather(self, value: Any) -> list[Any]:
         """Return every rank's ``value``, in the order of ranks, on every rank."""
         values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value)
+        dist.all_gather_object(values, value, group=self.group)
         return values
 
     def share(self, value: Any) -> Any:
         """Return rank 0's ``value`` on every rank."""
         values = [value]
-        dist.broadcast_object_list(values, src=0)
+        dist.broadcast_object_list(values, src=0, group=self.group)
         return values[0]
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
         self.gather(None)
+
+    def apart(self) -> "World":
+        """Return the same ranks with a group of their own, for another thread; every rank must call it."""
+        return replace(self, group=dist.new_group(backend="gloo"))
 
 
 def start(timeout_minutes: float) -> World:

@@ -21,6 +21,7 @@ from recipes.generators import seed_all
 from recipes.mistakes import ConfigError
 from recipes.models.bagel import BagelConfig, PublishedWeights
 from recipes.optim import build_optimizer
+from recipes.resume import resume
 from recipes.tasks.base import Loader, Task
 from recipes.trainer import Trainer
 
@@ -48,8 +49,7 @@ def run(job: Job) -> float | None:
     if job.config.sources.prepare is not None:
         job.config.sources.prepare()
     trainer = build_trainer(job, world)
-    if job.config.resume is not None:
-        trainer.checkpoints.restore(trainer, job.config.resume)
+    resume(trainer, job.config.resume)
     with stopped_by_signals(trainer) as received:
         metrics = trainer.fit()
     if trainer.stopping:

@@ -64,6 +64,9 @@ def explain(error: BaseException) -> str | None:  # noqa: PLR0911 - a table
             return f"cannot write {where}: {error.strerror}; make room and go on with resume=auto"
         case InstantiationException():
             return _explain_instantiation(error)
+        case MissingConfigException(missing_cfg_file=str(wanted)) if wanted.startswith("resume/"):
+            path = wanted.removeprefix("resume/")
+            return f"resume={path}: no such option; to go on from that checkpoint set resume.path={path}"
         case MissingConfigException(missing_cfg_file=str(wanted), options=[*options]):
             group, _, option = wanted.rpartition("/")
             return f"{group or 'config'}={option}: no such option.{suggestion(option, options)}"

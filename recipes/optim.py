@@ -1,6 +1,7 @@
 """What changes the weights: parameter groups for any torch optimizer, and the learning rate over the steps."""
 
 import functools
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from recipes.mistakes import ConfigError
+
+log = logging.getLogger(__name__)
 
 
 def build_optimizer(make: Callable[..., Optimizer], model: nn.Module) -> Optimizer:
@@ -38,12 +41,16 @@ class LrScheduleConfig:
     final_fraction: float = 0.0
 
     def check(self, max_steps: int) -> None:
-        """Refuse a shape that does not exist and a warm-up that never ends."""
+        """Refuse a shape that does not exist and fractions and steps that mean nothing."""
         if self.shape not in _SHAPES:
             raise ConfigError(f"lr_schedule.shape ({self.shape}) must be one of {', '.join(_SHAPES)}")
-        if not 0 <= self.warmup_steps <= max_steps:
-            raise ConfigError(
-                f"lr_schedule.warmup_steps ({self.warmup_steps}) must lie between 0 and train.max_steps ({max_steps})"
+        if self.warmup_steps < 0:
+            raise ConfigError(f"lr_schedule.warmup_steps ({self.warmup_steps}) must not be negative")
+        if self.warmup_steps > max_steps:  # a short trial of a long recipe is no mistake
+            log.warning(
+                "lr_schedule.warmup_steps (%d) is more than train.max_steps (%d): the run ends while it warms up",
+                self.warmup_steps,
+                max_steps,
             )
         if not 0 <= self.final_fraction <= 1:
             raise ConfigError(f"lr_schedule.final_fraction ({self.final_fraction}) must lie between 0 and 1")

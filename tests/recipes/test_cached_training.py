@@ -14,6 +14,7 @@ from recipes.demo_data import DemoDataConfig, ensure_demo_data
 from recipes.encode import config as encode_config
 from recipes.encode.run import run as encode
 from recipes.job import Job, build_trainer
+from recipes.resume import ResumeConfig, resume
 from recipes.trainer import Trainer
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -86,7 +87,7 @@ def make(root: Path, recipe: str, folder: Path, *more: str) -> Trainer:
 
 def train(trainer: Trainer, diary: Diary) -> None:
     trainer.callbacks = [*trainer.callbacks, diary]
-    trainer.checkpoints.restore(trainer, "auto")
+    resume(trainer, ResumeConfig(path="auto"))
     trainer.fit()
 
 

@@ -5,12 +5,14 @@ import json
 import shutil
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from recipes.checkpoint import CheckpointConfig, is_complete, newest
 from recipes.mistakes import ConfigError
+from recipes.resume import ResumeConfig, resume
 from tests.recipes.fakes import Setting, TwoLayers, trainer
 
 
@@ -34,6 +36,24 @@ def test_the_best_is_kept_too(tmp_path) -> None:
         one.step, one.latest["val/loss"] = step, loss
         one.checkpoints.save(one)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000002", "step-00000004"]
+
+
+def test_an_asynchronous_checkpoint_holds_the_step_that_it_was_asked_at(tmp_path) -> None:
+    """What is trained while it is written does not get into it."""
+    one = trainer(Setting(directory=tmp_path, checkpoint=CheckpointConfig(asynchronous=True, keep=9)))
+    one._batches = iter(one.loader)
+    weights = {}
+    for step in range(1, 4):
+        one.train_step()
+        weights[step] = {name: value.clone() for name, value in one.bare.state_dict().items()}
+        one.checkpoints.save(one)
+    one.checkpoints.wait()
+    for step, expected in weights.items():
+        again = trainer(Setting(directory=tmp_path / "again"))
+        resume(again, ResumeConfig(path=str(tmp_path / f"checkpoints/step-{step:08d}")))
+        assert again.step == step
+        assert again.loader.state_dict() == {"next": step}
+        assert all(torch.equal(value, expected[name]) for name, value in again.bare.state_dict().items())
 
 
 def test_nothing_is_saved_where_nothing_is_wanted(tmp_path) -> None:
@@ -66,28 +86,34 @@ def test_what_a_killed_save_left_behind_is_no_checkpoint(tmp_path) -> None:
 
 def test_auto_starts_from_nothing_where_there_is_nothing(tmp_path) -> None:
     one = trainer(Setting(directory=tmp_path / "run"))
-    one.checkpoints.restore(one, "auto")
+    resume(one, ResumeConfig(path="auto"))
     assert one.step == 0
 
 
 def test_auto_finds_the_newest_of_the_runs_of_the_same_name(tmp_path) -> None:
     trained(tmp_path / "monday")
     one = trainer(Setting(directory=tmp_path / "tuesday"))
-    one.checkpoints.restore(one, "auto")
+    resume(one, ResumeConfig(path="auto"))
     assert one.step == 6
 
 
-def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint(tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint(tmp_path, monkeypatch, asynchronous) -> None:
     trained(tmp_path)
-    one = trainer(Setting(directory=tmp_path))
+    one = trainer(Setting(directory=tmp_path, checkpoint=CheckpointConfig(asynchronous=asynchronous)))
     one.step = 7
 
-    def full(self: Path, *args: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+    really_open = Path.open
+
+    def full(self: Path, *arguments: Any, **options: Any) -> Any:
+        if tmp_path in self.parents:
+            raise OSError(errno.ENOSPC, "No space left on device", str(self))
+        return really_open(self, *arguments, **options)
 
     monkeypatch.setattr(Path, "open", full)
-    with pytest.raises(ConfigError, match=r"cannot write the checkpoint .*step-00000007: .*No space left on device"):
-        one.checkpoints.save(one)
+    line = r"cannot write the checkpoint .*step-00000007 \(.* MiB are free there\): .*No space left on device"
+    with pytest.raises(ConfigError, match=line):
+        one.checkpoints.save_last(one)
     monkeypatch.undo()
     assert newest([tmp_path / "checkpoints"]).name == "step-00000006"
 
@@ -96,14 +122,14 @@ def test_what_was_changed_since_is_told(tmp_path, caplog) -> None:
     trained(tmp_path)
     one = trainer(Setting(directory=tmp_path))
     one.checkpoints.resolved = {"name": "other", "resume": "auto"}
-    one.checkpoints.restore(one, "auto")
+    resume(one, ResumeConfig(path="auto"))
     assert "the config is not the checkpoint's: name ('test' then, 'other' now)" in caplog.text
 
 
 def test_an_incomplete_checkpoint_is_refused_by_name(tmp_path) -> None:
     one = trainer(Setting(directory=tmp_path))
-    with pytest.raises(ConfigError, match=r"resume \(.*nowhere\): not a complete checkpoint"):
-        one.checkpoints.restore(one, str(tmp_path / "nowhere"))
+    with pytest.raises(ConfigError, match=r"resume\.path \(.*nowhere\): not a complete checkpoint"):
+        resume(one, ResumeConfig(path=str(tmp_path / "nowhere")))
 
 
 def written_by_two_ranks(folder: Path) -> Path:
@@ -120,14 +146,14 @@ def written_by_two_ranks(folder: Path) -> Path:
 def test_another_number_of_ranks_is_refused_with_both_numbers_and_the_way_out(tmp_path) -> None:
     path = written_by_two_ranks(tmp_path)
     one = trainer(Setting(directory=tmp_path))
-    with pytest.raises(ConfigError, match=r"written by 2 ranks, this run has 1; or set checkpoint\.elastic=true"):
-        one.checkpoints.restore(one, str(path))
+    with pytest.raises(ConfigError, match=r"written by 2 ranks, this run has 1; or set resume\.elastic=true"):
+        resume(one, ResumeConfig(path=str(path)))
 
 
 def test_with_elastic_another_number_of_ranks_gets_the_states_of_all(tmp_path) -> None:
     path = written_by_two_ranks(tmp_path)
-    one = trainer(Setting(directory=tmp_path, checkpoint=CheckpointConfig(elastic=True)))
-    one.checkpoints.restore(one, str(path))
+    one = trainer(Setting(directory=tmp_path))
+    resume(one, ResumeConfig(path=str(path), elastic=True))
     assert one.step == 6
     assert one.loader.state_dict() == {"next": 12}
 
@@ -143,7 +169,7 @@ def test_the_checkpoint_of_another_model_is_refused(tmp_path, monkeypatch) -> No
     monkeypatch.setattr(TwoLayers, "__init__", wider)
     one = trainer(Setting(directory=tmp_path))
     with pytest.raises(ConfigError, match="does not fit this model"):
-        one.checkpoints.restore(one, "auto")
+        resume(one, ResumeConfig(path="auto"))
 
 
 @pytest.mark.parametrize(("settings", "key"), [({"every_steps": 0}, "every_steps"), ({"keep": 0}, "keep")])

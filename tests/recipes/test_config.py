@@ -57,10 +57,13 @@ def line_of(*overrides: str) -> str | None:
             "train.clip_gradient_norm (-1.0) must be positive, or null for no clipping",
         ),
         ("train.ema_decay=1.5", "train.ema_decay (1.5) must lie between 0 and 1, or be null for none"),
+        ("lr_schedule.warmup_steps=-1", "lr_schedule.warmup_steps (-1) must not be negative"),
         (
-            "lr_schedule.warmup_steps=2000",
-            "lr_schedule.warmup_steps (2000) must lie between 0 and train.max_steps (1000)",
+            "resume=outputs/a/checkpoints/step-2",
+            "resume=outputs/a/checkpoints/step-2: no such option; to go on from that checkpoint set "
+            "resume.path=outputs/a/checkpoints/step-2",
         ),
+        ("resume=aut", "resume=aut: no such option; to go on from that checkpoint set resume.path=aut"),
         ("checkpoint.keep=0", "checkpoint.keep (0) must be at least 1"),
         ("task.ce_weight=-1", "task.ce_weight (-1) and task.mse_weight (1.0) must be >= 0"),
         (

@@ -13,6 +13,7 @@ from recipes import config, distributed, launch
 from recipes.callbacks.throughput import Throughput
 from recipes.job import Job, build_trainer
 from recipes.models.bagel import PublishedWeights, TokenFlops, published_state_dict
+from recipes.resume import ResumeConfig, resume
 from recipes.trainer import Trainer
 from tests.recipes.parity_sources import write_sources
 
@@ -61,7 +62,7 @@ def test_a_run_resumed_twice_is_the_uninterrupted_one_bit_for_bit(make, tmp_path
     seen = []
     for steps in (2, 4, 5):
         part = make(tmp_path / "parts/run", steps=steps)
-        part.checkpoints.restore(part, "auto")
+        resume(part, ResumeConfig(path="auto"))
         seen += origins_and_losses(part)
     assert seen == expected
     for (name, ours), theirs in zip(part.bare.state_dict().items(), whole.bare.state_dict().values(), strict=True):

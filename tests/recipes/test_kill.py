@@ -15,6 +15,7 @@ from recipes.callbacks.base import Callback
 from recipes.callbacks.json_lines import JsonLines
 from recipes.checkpoint import CheckpointConfig
 from recipes.job import stopped_by_signals
+from recipes.resume import ResumeConfig, resume
 from recipes.trainer import Trainer
 from tests.recipes.fakes import Setting, trainer
 from tests.recipes.ranks import finished, spawn
@@ -31,18 +32,18 @@ class Slowly(Callback):
             print(trainer.step, trainer.report.batches[0].number, file=file, flush=True)
 
 
-def train(folder: Path) -> None:
+def train(folder: Path, asynchronous: bool) -> None:
     """What every rank runs, again and again until it is done."""
     folder.mkdir(exist_ok=True)
     one = trainer(
         Setting(
             directory=folder,
             max_steps=STEPS,
-            checkpoint=CheckpointConfig(every_steps=1),
+            checkpoint=CheckpointConfig(every_steps=1, asynchronous=asynchronous),
             callbacks=[JsonLines(), Slowly()],
         )
     )
-    one.checkpoints.restore(one, "auto")
+    resume(one, ResumeConfig(path="auto"))
     with stopped_by_signals(one):
         one.fit()
     if one.world.leads:
@@ -51,8 +52,8 @@ def train(folder: Path) -> None:
     distributed.stop()
 
 
-def start(folder: Path) -> list[subprocess.Popen[str]]:
-    return spawn(__file__, folder)
+def start(folder: Path, mode: str = "synchronous") -> list[subprocess.Popen[str]]:
+    return spawn(__file__, folder, mode)
 
 
 def saved(folder: Path) -> int:
@@ -90,29 +91,31 @@ def assert_same(folder: Path, uninterrupted: Path) -> None:
         assert seen == expected
 
 
-def test_kills_at_random_moments_change_no_bit(uninterrupted, tmp_path) -> None:
+@pytest.mark.parametrize("mode", ["synchronous", "asynchronous"])
+def test_kills_at_random_moments_change_no_bit(uninterrupted, tmp_path, mode) -> None:
     folder, moment = tmp_path / "run", random.Random(time.time_ns())
     for _ in range(3):
-        ranks = start(folder)
+        ranks = start(folder, mode)
         wait_until_saved(folder, saved(folder) + 1)  # so that every kill falls into training or saving
         time.sleep(moment.uniform(0, 0.3))
         for rank in ranks:
             rank.kill()
             rank.communicate()
-    finished(start(folder))
+    finished(start(folder, mode))
     assert_same(folder, uninterrupted)
 
 
-def test_when_one_rank_is_told_to_end_all_save_and_go_on_later(uninterrupted, tmp_path) -> None:
+@pytest.mark.parametrize("mode", ["synchronous", "asynchronous"])
+def test_when_one_rank_is_told_to_end_all_save_and_go_on_later(uninterrupted, tmp_path, mode) -> None:
     folder = tmp_path / "run"
-    ranks = start(folder)
+    ranks = start(folder, mode)
     wait_until_saved(folder, 3)
     ranks[1].terminate()
     finished(ranks)
     assert (folder / "stopped.pt").exists()
-    finished(start(folder))
+    finished(start(folder, mode))
     assert_same(folder, uninterrupted)
 
 
 if __name__ == "__main__":
-    train(Path(sys.argv[1]))
+    train(Path(sys.argv[1]), asynchronous=sys.argv[2] == "asynchronous")

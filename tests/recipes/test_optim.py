@@ -48,7 +48,7 @@ def test_after_the_warm_up_the_rate_falls_by_its_shape_to_the_final_fraction(sha
     ("settings", "line"),
     [
         ({"shape": "cos"}, "lr_schedule.shape (cos) must be one of constant, linear, cosine"),
-        ({"warmup_steps": 11}, "lr_schedule.warmup_steps (11) must lie between 0 and train.max_steps (10)"),
+        ({"warmup_steps": -1}, "lr_schedule.warmup_steps (-1) must not be negative"),
         ({"final_fraction": 2.0}, "lr_schedule.final_fraction (2.0) must lie between 0 and 1"),
     ],
 )

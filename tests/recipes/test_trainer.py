@@ -8,6 +8,7 @@ import torch
 from recipes.callbacks.base import Callback
 from recipes.checkpoint import CheckpointConfig
 from recipes.distributed import Fsdp2
+from recipes.resume import ResumeConfig, resume
 from recipes.trainer import Trainer, noise_generator
 from tests.recipes.fakes import PointsTask, Setting, TwoLayers, points, trainer
 
@@ -142,7 +143,7 @@ def resumed_twice(folder: Path) -> tuple[dict[str, torch.Tensor], list[float]]:
                 checkpoint=CheckpointConfig(every_steps=stop if stop < 6 else None),
             )
         )
-        one.checkpoints.restore(one, "auto")
+        resume(one, ResumeConfig(path="auto"))
         one._batches = iter(one.loader)
         while one.step < stop:
             one.train_step()

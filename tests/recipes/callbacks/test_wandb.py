@@ -4,6 +4,7 @@ from recipes.callbacks.json_lines import JsonLines
 from recipes.callbacks.loss_curve import LossCurve
 from recipes.callbacks.lost_samples import LostSamples
 from recipes.callbacks.wandb import Wandb
+from recipes.resume import ResumeConfig, resume
 from tests.recipes.fakes import Setting, trainer
 
 
@@ -12,7 +13,7 @@ def test_an_offline_run_keeps_its_id_when_it_is_resumed(tmp_path, monkeypatch) -
     trainer(Setting(directory=tmp_path, max_steps=2, callbacks=[Wandb(project="test")])).fit()
     first = (tmp_path / "wandb_id.txt").read_text()
     one = trainer(Setting(directory=tmp_path, max_steps=4, callbacks=[Wandb(project="test")]))
-    one.checkpoints.restore(one, "auto")
+    resume(one, ResumeConfig(path="auto"))
     one.fit()
     assert (tmp_path / "wandb_id.txt").read_text() == first
     runs = list((tmp_path / "wandb").glob(f"offline-run-*-{first}"))
