@@ -70,7 +70,7 @@ def read_rows(directory: Path, ended: Mapping[str, str]) -> list[Row]:
 
 def swept_keys(rows: Sequence[Row]) -> list[str]:
     """Return the keys whose values differ between jobs, in the order of the command line."""
-    keys = dict.fromkeys(key for row in rows for key in row.overrides if key not in _NEVER_SWEPT)
+    keys = dict.fromkeys(key for row in rows for key in row.overrides if key.partition(".")[0] not in _NEVER_SWEPT)
     return [key for key in keys if len({row.overrides.get(key) for row in rows}) > 1]
 
 

@@ -12,7 +12,12 @@ from automodel_data.errors import DataError
 from recipes import result, sweep
 from recipes.result import Result
 
-OVERRIDES = {"packing": ("tiny", "8k", "16k"), "recipe": ("bagel",) * 3, "resume": ("null", "a/step-1", "b/step-2")}
+OVERRIDES = {
+    "packing": ("tiny", "8k", "16k"),
+    "recipe": ("bagel",) * 3,
+    "resume": ("auto",) * 3,
+    "resume.path": ("null", "a/step-1", "b/step-2"),
+}
 
 
 def write_job(folder: Path, number: int, finished: bool = True) -> None:
