@@ -134,7 +134,7 @@ class Checkpoints:
         )
         self._writing = self._thread.submit(self._complete_behind, written, self._snapshot(trainer), self._apart)
 
-    def _complete_behind(self, written: "Future[Any]", snapshot: _Snapshot, world: World) -> None:
+    def _complete_behind(self, written: Future[Any], snapshot: _Snapshot, world: World) -> None:
         with self._explained_by_its_path(snapshot.step):
             written.result()
             self._complete(snapshot, world)

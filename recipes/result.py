@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 FILE_NAME = "result.json"
-_OF_NO_CONSEQUENCE = ("resume", "output_dir", "logger", "callbacks", "checkpoint", "launch")
+OF_NO_CONSEQUENCE = ("resume", "output_dir", "logger", "callbacks", "checkpoint", "launch")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +41,6 @@ def read(directory: Path) -> Result | None:
 
 def fingerprint(config: Mapping[str, Any]) -> str:
     """Return a short text that tells configs apart, by all that has consequences for a step."""
-    kept = {key: value for key, value in config.items() if key not in _OF_NO_CONSEQUENCE}
+    kept = {key: value for key, value in config.items() if key not in OF_NO_CONSEQUENCE}
     kept["train"] = {key: value for key, value in config["train"].items() if key != "max_steps"}
     return hashlib.blake2b(json.dumps(kept, sort_keys=True).encode(), digest_size=8).hexdigest()

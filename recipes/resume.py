@@ -14,15 +14,15 @@ from automodel_data.errors import DataError
 from recipes.checkpoint import RUN_RECORD, explained, is_complete, newest, rank_file, tensors
 from recipes.generators import restore_generators
 from recipes.mistakes import ConfigError
+from recipes.result import OF_NO_CONSEQUENCE
 
 if TYPE_CHECKING:
     from recipes.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
-AUTO = "auto"
+_AUTO = "auto"
 _SHOWN_CHANGES = 8
-_MAY_CHANGE = ("resume", "output_dir", "logger", "callbacks", "checkpoint", "launch")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -65,7 +65,7 @@ def resume(trainer: "Trainer", config: ResumeConfig) -> None:
 
 
 def _choose(wanted: str, directory: Path) -> Path | None:
-    if wanted == AUTO:
+    if wanted == _AUTO:
         return newest([directory]) or newest(directory.parent.parent.glob(f"*/{directory.name}"))
     path = Path(wanted)
     if not is_complete(path):
@@ -105,7 +105,7 @@ def _warn_of_changes(now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
     changed = [
         f"{key} ({before.get(key)!r} then, {value!r} now)"
         for key, value in _flat(now)
-        if key.partition(".")[0] not in _MAY_CHANGE and before.get(key) != value
+        if key.partition(".")[0] not in OF_NO_CONSEQUENCE and before.get(key) != value
     ]
     if changed:
         log.warning("resume: the config is not the checkpoint's: %s", ", ".join(changed[:_SHOWN_CHANGES]))
