@@ -42,6 +42,7 @@ class ImageSource(Protocol):
     """Anything with a known size that can be decoded later.
 
     Sources of one ``group`` (an image; the frames of a clip) share their decoding and are decoded one after another.
+    Both are told apart by identity, as objects are unless they say otherwise.
     """
 
     @property
@@ -50,6 +51,8 @@ class ImageSource(Protocol):
     def height(self) -> int: ...
     @property
     def group(self) -> object: ...
+
+    def __hash__(self) -> int: ...
 
     def decode(self, backend: "ImageBackend") -> Pixels:
         """Return the pixels, RGB and upright; raise ``SkipSample`` where there are none."""

@@ -5,7 +5,7 @@
     row --parse--> Sample (texts as ids, images as headers)      jsonl, parquet_utils, vlm_sft, t2i, interleave
         --mixture, policy--> which samples share a pack          mixture, policy: every random draw, one thread
         --lay_out--> rows, positions, splits, timesteps          pack_builder: which images survived dropout
-        --materialize--> decode and resize those images only     materialize: in threads
+        --materialize--> decode and resize those images only     decode, materialize: in threads
         --> SimpleCustomBatch, and a state that names rows       collate_fns, state, loader
 
 Packing needs lengths, and a length needs only a text's token count and an image's header. So nothing is decoded for a

@@ -1,20 +1,20 @@
-"""From a closed pack to its tensors: the images that survived are decoded, resized and laid down, in threads."""
+"""From a closed pack to its tensors: surviving images are decoded, then everything is laid down in its rows."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
 
-from automodel_data.errors import SkipSample
 from automodel_data.images import ImageBackend
 from automodel_data.multimodal.attention_masks import AttentionMasks
+from automodel_data.multimodal.decode import Resized, decode_pack
 from automodel_data.multimodal.pack_builder import LayoutRules, PlacedImage, PlacedLatent, SampleLayout
-from automodel_data.multimodal.plan import PlannedImage, Sample, TensorImage
+from automodel_data.multimodal.plan import Picture, PlannedImage, Sample, TensorImage
 from automodel_data.multimodal.utils import (
     get_flattened_position_ids_extrapolate,
     get_flattened_position_ids_interpolate,
@@ -22,8 +22,10 @@ from automodel_data.multimodal.utils import (
 )
 
 Reject = Callable[[Sample, str, str], None]
-Pixels = dict[int, np.ndarray]
-"""Resized uint8 [H, W, 3] by the ``id`` of the placed image."""
+Part = dict[str, Any]
+"""Some of a batch's tensors and lists, by name."""
+
+ImageT = TypeVar("ImageT", bound=PlacedImage)
 
 
 @dataclass(slots=True)
@@ -32,6 +34,20 @@ class StageSeconds:
 
     decode: float = 0.0
     assemble: float = 0.0
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _InPack(Generic[ImageT]):
+    """An image of a sample whose first row is the pack's row ``sample_start``."""
+
+    placed: ImageT
+    sample_start: int
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The pack's rows of its patches."""
+        first = self.sample_start + self.placed.first_row
+        return np.arange(first, first + self.placed.num_patches)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,177 +68,111 @@ class Materializer:
     clock: Callable[[], float] = time.perf_counter
     seconds: StageSeconds = field(default_factory=StageSeconds)
 
-    def materialize(self, layouts: Sequence[SampleLayout], pool: Executor, reject: Reject) -> dict[str, Any] | None:
+    def materialize(self, layouts: Sequence[SampleLayout], pool: Executor, reject: Reject) -> Part | None:
         """Return the batch (SPEC of ``SimpleCustomBatch``), None where no sample survived its decoding."""
         started = self.clock()
-        pixels, broken = self._decode(layouts, pool)
+        pack = decode_pack(layouts, self.backend, pool)
         decoded = self.clock()
-        for layout, error in broken:
+        for layout, error in pack.broken.items():
             reject(layout.sample, error.reason, error.detail)
-        lost = {id(layout) for layout, _ in broken}
-        kept = [layout for layout in layouts if id(layout) not in lost]
-        batch = self._assemble(kept, pixels, pool) if kept else None
+        kept = [layout for layout in layouts if layout not in pack.broken]
+        batch = self._assemble(kept, pack.pixels, pool) if kept else None
         self.seconds.decode += decoded - started
         self.seconds.assemble += self.clock() - decoded
         return batch
 
-    def _decode(
-        self, layouts: Sequence[SampleLayout], pool: Executor
-    ) -> tuple[Pixels, list[tuple[SampleLayout, SkipSample]]]:
-        jobs: dict[tuple[int, int], list[PlacedImage]] = {}
-        owners: list[SampleLayout] = []
-        for number, layout in enumerate(layouts):
-            for placed in layout.images:
-                if isinstance(placed.picture, PlannedImage):
-                    key = (number, id(placed.picture.source.group))
-                    if key not in jobs:
-                        owners.append(layout)
-                    jobs.setdefault(key, []).append(placed)
-        pixels: Pixels = {}
-        broken: dict[int, tuple[SampleLayout, SkipSample]] = {}
-        for layout, result in zip(owners, pool.map(self._resize_group, jobs.values()), strict=True):
-            if isinstance(result, SkipSample):
-                broken.setdefault(id(layout), (layout, result))
-            else:
-                pixels |= result
-        return pixels, list(broken.values())
-
-    def _resize_group(self, placed_images: Sequence[PlacedImage]) -> Pixels | SkipSample:
-        """Decode the sources of one group, each once, and resize them for every use."""
-        decoded: dict[int, Any] = {}
-        sized: dict[tuple[int, int, int], np.ndarray] = {}
-        resized: Pixels = {}
-        try:
-            for placed in placed_images:
-                picture = placed.picture
-                assert isinstance(picture, PlannedImage)
-                source, key = picture.source, (id(picture.source), picture.height, picture.width)
-                if id(source) not in decoded:
-                    decoded[id(source)] = source.decode(self.backend)
-                if key not in sized:
-                    sized[key] = self.backend.resize(decoded[id(source)], picture.height, picture.width)
-                resized[id(placed)] = sized[key]
-        except SkipSample as error:
-            return error
-        return resized
-
-    def _assemble(self, layouts: Sequence[SampleLayout], pixels: Pixels, pool: Executor) -> dict[str, Any]:
-        starts = [0, *accumulate(layout.length for layout in layouts)]
-        length = starts.pop()
-        batch: dict[str, Any] = {
+    def _assemble(self, layouts: Sequence[SampleLayout], pixels: Resized, pool: Executor) -> Part:
+        *starts, length = accumulate((layout.length for layout in layouts), initial=0)
+        placed = list(zip(layouts, starts, strict=True))
+        vae_images = [_InPack(image, start) for layout, start in placed for image in layout.vae_images]
+        vit_images = [_InPack(image, start) for layout, start in placed for image in layout.vit_images]
+        return {
             "sequence_length": length,
-            "sample_lens": [layout.length for layout in layouts],
+            **self._attention_part(layouts, length),
             "packed_text_ids": _ints(layout.text_ids for layout in layouts),
-            "packed_text_indexes": _shifted((layout.text_rows for layout in layouts), starts),
+            "packed_text_indexes": _ints(np.array(layout.text_rows) + start for layout, start in placed),
             "packed_position_ids": _ints(part for layout in layouts for part in layout.positions),
             "batch_data_indexes": [layout.sample["data_indexes"] for layout in layouts],
+            **(self._vae_part(vae_images, pixels, pool) if vae_images else {}),
+            **(self._vit_part(vit_images, pixels, pool) if vit_images else {}),
+            **_label_part(layouts, starts),
         }
-        batch |= self._attention(layouts, length, batch["sample_lens"])
-        batch |= self._vae_part(layouts, starts, pixels, pool)
-        batch |= self._vit_part(layouts, starts, pixels, pool)
-        batch |= _label_part(layouts, starts)
-        return batch
 
-    def _attention(self, layouts: Sequence[SampleLayout], length: int, sample_lens: list[int]) -> dict[str, Any]:
-        split_lens = [[split.length for split in layout.splits] for layout in layouts]
-        modes = [[split.mode for split in layout.splits] for layout in layouts]
+    def _attention_part(self, layouts: Sequence[SampleLayout], length: int) -> Part:
+        sample_lens = [layout.length for layout in layouts]
+        splits = [layout.splits for layout in layouts]
         if self.max_num_tokens is None:
-            return {"nested_attention_masks": AttentionMasks(split_lens, modes)}
+            lengths = [[split.length for split in sample] for sample in splits]
+            modes = [[split.mode for split in sample] for sample in splits]
+            return {"sample_lens": sample_lens, "nested_attention_masks": AttentionMasks(lengths, modes)}
         padding = self.max_num_tokens - length
-        sample_lens.append(padding)
         return {
-            "split_lens": [*(n for lens in split_lens for n in lens), padding],
-            "attn_modes": [*(mode for sample in modes for mode in sample), "causal"],
+            "sample_lens": [*sample_lens, padding],
+            "split_lens": [*(split.length for sample in splits for split in sample), padding],
+            "attn_modes": [*(split.mode for sample in splits for split in sample), "causal"],
         }
 
-    def _vae_part(
-        self, layouts: Sequence[SampleLayout], starts: Sequence[int], pixels: Pixels, pool: Executor
-    ) -> dict[str, Any]:
-        placed = [image for layout in layouts for image in layout.vae_images]
-        if not placed:
-            return {}
-        rows = [
-            _rows(image, start) for layout, start in zip(layouts, starts, strict=True) for image in layout.vae_images
-        ]
-        height, width = (max(getattr(image.picture, edge) for image in placed) for edge in ("height", "width"))
-        padded = _zeros(len(placed), 3, height, width)
-        _run(pool, [(_fill_image, (padded[number], image, pixels)) for number, image in enumerate(placed)])
-        timesteps = [-np.inf if image.timestep is None else image.timestep for image in placed]
-        losses = [part for image, part in zip(placed, rows, strict=True) if image.timestep is not None]
-        counts = [image.num_patches for image in placed]
+    def _vae_part(self, images: Sequence[_InPack[PlacedLatent]], pixels: Resized, pool: Executor) -> Part:
+        pictures = [image.placed.picture for image in images]
+        height, width = max(picture.height for picture in pictures), max(picture.width for picture in pictures)
+        padded = _zeros(len(images), 3, height, width)
+        list(pool.map(lambda out, picture: _fill_image(out, picture, pixels), padded, pictures))
+        counts = [image.placed.num_patches for image in images]
+        timesteps = [-np.inf if image.placed.timestep is None else image.placed.timestep for image in images]
         return {
             "padded_images": padded,
-            "patchified_vae_latent_shapes": [image.grid for image in placed],
+            "patchified_vae_latent_shapes": [image.placed.grid for image in images],
             "packed_latent_position_ids": self._patch_positions(
-                placed, self.rules.vae_image_downsample, self.rules.max_latent_size
+                pictures, self.rules.vae_image_downsample, self.rules.max_latent_size
             ),
-            "packed_vae_token_indexes": _ints(rows),
+            "packed_vae_token_indexes": _ints(image.rows for image in images),
             "packed_timesteps": torch.from_numpy(np.repeat(np.array(timesteps, dtype=np.float32), counts)),
-            "mse_loss_indexes": _ints(losses),
+            "mse_loss_indexes": _ints(image.rows for image in images if image.placed.timestep is not None),
         }
 
-    def _vit_part(
-        self, layouts: Sequence[SampleLayout], starts: Sequence[int], pixels: Pixels, pool: Executor
-    ) -> dict[str, Any]:
-        placed = [image for layout in layouts for image in layout.vit_images]
-        if not placed:
-            return {}
+    def _vit_part(self, images: Sequence[_InPack[PlacedImage]], pixels: Resized, pool: Executor) -> Part:
         patch = self.rules.vit_patch_size
-        rows = [
-            _rows(image, start) for layout, start in zip(layouts, starts, strict=True) for image in layout.vit_images
-        ]
-        counts = [image.num_patches for image in placed]
+        counts = [image.placed.num_patches for image in images]
         tokens = _zeros(sum(counts), patch * patch * 3)
-        parts = tokens.split(counts)
-        _run(pool, [(_fill_patches, (part, image, patch, pixels)) for part, image in zip(parts, placed, strict=True)])
+        placed = [image.placed for image in images]
+        list(pool.map(lambda out, image: _fill_patches(out, image, patch, pixels), tokens.split(counts), placed))
+        pictures = [image.picture for image in placed]
         return {
             "packed_vit_tokens": tokens,
-            "packed_vit_position_ids": self._patch_positions(placed, patch, self.rules.max_num_patch_per_side),
-            "packed_vit_token_indexes": _ints(rows),
+            "packed_vit_position_ids": self._patch_positions(pictures, patch, self.rules.max_num_patch_per_side),
+            "packed_vit_token_indexes": _ints(image.rows for image in images),
             "vit_token_seqlens": torch.tensor(counts),
         }
 
-    def _patch_positions(self, placed: Sequence[PlacedImage], patch: int, table: int) -> torch.Tensor:
+    def _patch_positions(self, pictures: Sequence[Picture], patch: int, table: int) -> torch.Tensor:
         positions = (
             get_flattened_position_ids_interpolate
             if self.rules.interpolate_pos
             else get_flattened_position_ids_extrapolate
         )
-        return torch.cat([positions(image.picture.height, image.picture.width, patch, table) for image in placed])
+        return torch.cat([positions(picture.height, picture.width, patch, table) for picture in pictures])
 
 
-def _zeros(*shape: int) -> torch.Tensor:
-    """Return zeros, float32; NumPy asks Linux for huge pages, so that touching them first costs a fifth of torch's."""
-    return torch.from_numpy(np.zeros(shape, dtype=np.float32))
-
-
-def _fill_image(out_CHW: torch.Tensor, placed: PlacedLatent, pixels: Pixels) -> None:
-    picture = placed.picture
+def _fill_image(out_CHW: torch.Tensor, picture: Picture, pixels: Resized) -> None:
     corner = out_CHW[:, : picture.height, : picture.width]
     match picture:
         case TensorImage(pixels_CHW=tensor):
             corner.copy_(tensor)
         case PlannedImage(transform=transform):
-            transform.normalize_into(corner.permute(1, 2, 0), torch.from_numpy(pixels[id(placed)]))
+            transform.normalize_into(corner.permute(1, 2, 0), torch.from_numpy(pixels[picture]))
 
 
-def _fill_patches(out: torch.Tensor, placed: PlacedImage, patch: int, pixels: Pixels) -> None:
-    picture = placed.picture
-    match picture:
+def _fill_patches(out: torch.Tensor, placed: PlacedImage, patch: int, pixels: Resized) -> None:
+    match placed.picture:
         case TensorImage(pixels_CHW=tensor):
             out.copy_(patchify(tensor, patch))
-        case PlannedImage(transform=transform):
+        case PlannedImage(transform=transform) as picture:
             rows, columns = placed.grid
-            grid = torch.from_numpy(pixels[id(placed)]).view(rows, patch, columns, patch * 3).transpose(1, 2)
+            grid = torch.from_numpy(pixels[picture]).view(rows, patch, columns, patch * 3).transpose(1, 2)
             transform.normalize_into(out.view(rows, columns, patch, patch * 3), grid)
 
 
-def _run(pool: Executor, jobs: Iterable[tuple[Callable[..., None], tuple[Any, ...]]]) -> None:
-    for future in [pool.submit(job, *arguments) for job, arguments in jobs]:
-        future.result()
-
-
-def _label_part(layouts: Sequence[SampleLayout], starts: Sequence[int]) -> dict[str, Any]:
+def _label_part(layouts: Sequence[SampleLayout], starts: Sequence[int]) -> Part:
     labels = [(label, start) for layout, start in zip(layouts, starts, strict=True) for label in layout.labels]
     if not labels:
         return {}
@@ -233,12 +183,9 @@ def _label_part(layouts: Sequence[SampleLayout], starts: Sequence[int]) -> dict[
     }
 
 
-def _rows(image: PlacedImage, start: int) -> np.ndarray:
-    return np.arange(start + image.first_row, start + image.first_row + image.num_patches)
-
-
-def _shifted(parts: Iterable[Sequence[int]], offsets: Sequence[int]) -> torch.Tensor:
-    return _ints(np.asarray(part, dtype=np.int64) + offset for part, offset in zip(parts, offsets, strict=True))
+def _zeros(*shape: int) -> torch.Tensor:
+    """Return zeros, float32; NumPy asks Linux for huge pages, so that touching them first costs a fifth of torch's."""
+    return torch.from_numpy(np.zeros(shape, dtype=np.float32))
 
 
 def _ints(parts: Iterable[Sequence[int] | np.ndarray]) -> torch.Tensor:
