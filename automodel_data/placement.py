@@ -1,10 +1,12 @@
 """Where a reader stands among ranks and workers, and which paths it reads: the only shard arithmetic."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-T = TypeVar("T")
+from automodel_data.errors import DataError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +31,26 @@ class Placement:
         """Return which of ``paths`` this worker reads: its part of the rank's, last first, or all of that."""
         share = self.rank_share(paths)
         return share if self.num_workers == 0 else _equal_part(share, self.worker, self.num_workers)[::-1]
+
+
+def check_share(dataset: str, paths: int, parts: int, one: str, many: str) -> None:
+    """Refuse to share ``paths`` among more ``parts``, and warn of a remainder that nobody reads.
+
+    Args:
+        one: What a part is called, e.g. ``rank``.
+        many: What several are called.
+
+    Raises:
+        DataError: somebody would get none.
+    """
+    share, rest = divmod(paths, parts)
+    if share == 0:
+        raise DataError(
+            f"{dataset}: {paths} paths cannot be shared by {parts} {many}; every {one} needs at least "
+            f"one: use fewer {many}, raise num_used_data, or split the data into more files"
+        )
+    if rest:
+        log.warning("%s: %d of %d paths are left out, they do not divide by %d %s", dataset, rest, paths, parts, many)
 
 
 def _equal_part(items: range, index: int, parts: int) -> range:

@@ -6,12 +6,13 @@ shares are the usual ones. (The idea is that of Megatron-Energon's and MosaicML 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from automodel_data.errors import merge_counts
+from automodel_data.multimodal.cursor import Cursor
 from automodel_data.multimodal.plan import split_position
 from automodel_data.multimodal.state import LoaderState
 from automodel_data.placement import Placement, Stretch, cut, left_behind, left_out
@@ -20,11 +21,24 @@ from automodel_data.randomness import Randomness
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """An old reader of one source: ``shares`` are those of its pass number ``passes`` and the ones behind it."""
+    """An old reader of one source: ``shares`` are those of its pass number ``passes`` and the ones behind it.
+
+    From pass ``usual_from`` on it reads its usual share, as do all of its placement.
+    """
 
     passes: int
     shares: list[list[Stretch]]
     usual: list[Stretch]
+    usual_from: int
+
+    @classmethod
+    def of(cls, placement: Placement, source: Mapping[str, Any] | None, paths: int) -> "_Reader":
+        """Read a source's state; None: it had not begun."""
+        cursor = Cursor() if source is None else Cursor.from_dict(source)
+        usual = [Stretch.of(placement.worker_share(paths))]
+        first, *others = cursor.dealt or [usual]
+        unread = first if cursor.position is None else left_behind(first, *split_position(cursor.position))
+        return cls(cursor.passes, [unread, *others], usual, usual_from=cursor.passes + len(cursor.dealt))
 
     def unread(self, number: int) -> list[Stretch]:
         """Return what it had left of pass ``number``."""
@@ -74,12 +88,12 @@ def deal(states: Sequence[LoaderState], world_size: int, num_workers: int, globa
 def _deal_source(name: str, streams: Mapping[Placement, Mapping[str, Any] | None], parts: int) -> list[dict[str, Any]]:
     sources = {placement: stream["groups"][name] for placement, stream in streams.items() if stream is not None}
     paths = next(iter(sources.values()))["paths"]
-    readers = [_reader(placement, sources.get(placement), paths) for placement in streams]
+    readers = [_Reader.of(placement, sources.get(placement), paths) for placement in streams]
     first = min(reader.passes for reader in readers)
     last = max(reader.passes + len(reader.shares) for reader in readers)
     some = next(iter(streams))
     spare = left_out(paths, some.world_size, some.num_workers)
-    usual_from = min(reader.passes + _given(sources.get(place)) for place, reader in zip(streams, readers, strict=True))
+    usual_from = min(reader.usual_from for reader in readers)
     passes = [
         [stretch for reader in readers for stretch in reader.unread(number)] + (spare if number >= usual_from else [])
         for number in range(first, last)
@@ -88,28 +102,11 @@ def _deal_source(name: str, streams: Mapping[Placement, Mapping[str, Any] | None
     return [
         {
             "paths": paths,
-            "cursor": None,
-            "passes": first,
-            "dealt": [[asdict(stretch) for stretch in _part(share, part, parts)] for share in passes],
+            **Cursor(passes=first, dealt=[_part(share, part, parts) for share in passes]).to_dict(),
             "drops": drops if part == 0 else {},
         }
         for part in range(parts)
     ]
-
-
-def _given(source: Mapping[str, Any] | None) -> int:
-    """Return how many passes of an old reader were themselves dealt out."""
-    return 0 if source is None else len(source["dealt"])
-
-
-def _reader(placement: Placement, source: Mapping[str, Any] | None, paths: int) -> _Reader:
-    usual = [Stretch.of(placement.worker_share(paths))]
-    if source is None:
-        return _Reader(0, [usual], usual)
-    shares = [[Stretch(**stretch) for stretch in share] for share in source["dealt"]] or [usual]
-    if source["cursor"] is not None:
-        shares[0] = left_behind(shares[0], *split_position(source["cursor"]))
-    return _Reader(source["passes"], shares, usual)
 
 
 def _part(share: Sequence[Stretch], part: int, parts: int) -> list[Stretch]:

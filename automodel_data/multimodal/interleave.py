@@ -9,7 +9,7 @@ from PIL import Image
 
 from automodel_data.errors import DataError, SkipSample
 from automodel_data.images import DecodedImage, ImageSource
-from automodel_data.multimodal.distributed_iterable import DistributedIterableDataset
+from automodel_data.multimodal.distributed_iterable import DistributedIterableDataset, RowT
 from automodel_data.multimodal.parquet_utils import (
     ParquetRow,
     count_row_groups,
@@ -27,6 +27,7 @@ from automodel_data.multimodal.plan import (
     VitItem,
     sample_from_mapping,
 )
+from automodel_data.multimodal.sharded_paths import PathT
 from automodel_data.multimodal.transforms import ImageTransform
 
 log = logging.getLogger(__name__)
@@ -34,8 +35,11 @@ log = logging.getLogger(__name__)
 _MERGE_PROBABILITY = 0.5
 _MOST_IMAGES = 3
 
+RowGroup = tuple[str, int]
+"""A parquet file and the number of one of its row groups."""
 
-class InterleavedBaseIterableDataset(DistributedIterableDataset):
+
+class InterleavedBaseIterableDataset(DistributedIterableDataset[PathT, RowT]):
     """Builds a sample item by item: texts, images for either side, clips."""
 
     transform: ImageTransform
@@ -96,7 +100,7 @@ def as_source(image: ImageSource | Image.Image) -> ImageSource:
     return DecodedImage(image) if isinstance(image, Image.Image) else image
 
 
-class ParquetStandardIterableDataset(DistributedIterableDataset):
+class ParquetStandardIterableDataset(DistributedIterableDataset[RowGroup, ParquetRow]):
     """Row groups of parquet files as paths; a subclass turns a row into a sample in ``parse_row``.
 
     Args:
@@ -136,7 +140,7 @@ class ParquetStandardIterableDataset(DistributedIterableDataset):
         data_dir_list: Sequence[str],
         num_used_data: Sequence[int],
         parquet_info: Mapping[str, Mapping[str, int]] | None,
-    ) -> list[tuple[str, int]]:
+    ) -> list[RowGroup]:
         """List ``(file, row group)`` for every row group of every file."""
         files = get_parquet_data_paths(data_dir_list, num_used_data)
         if parquet_info:
@@ -154,13 +158,13 @@ class ParquetStandardIterableDataset(DistributedIterableDataset):
             )
         return paths
 
-    def read_path(self, path: Any, after: list[int] | None) -> Iterator[tuple[list[int], ParquetRow]]:
+    def read_path(self, path: RowGroup, after: list[int] | None) -> Iterator[tuple[list[int], ParquetRow]]:
         file, group = path
         start = 0 if after is None else after[0] + 1
-        for row, values in read_row_group(file, group, start, self.lose_rows):
+        for row, values in read_row_group(file, group, start, self.tally.lose_rows):
             yield [row], values
 
-    def read_row(self, path: Any, place: list[int]) -> ParquetRow:
+    def read_row(self, path: RowGroup, place: list[int]) -> ParquetRow:
         file, group = path
         return read_parquet_row(file, group, *place)
 
@@ -179,7 +183,7 @@ class ParquetStandardIterableDataset(DistributedIterableDataset):
         """Turn a row into a sample, or its documented mapping; raise ``SkipSample(reason)`` where it cannot be used."""
 
 
-class UnifiedEditIterableDataset(InterleavedBaseIterableDataset, ParquetStandardIterableDataset):
+class UnifiedEditIterableDataset(InterleavedBaseIterableDataset[RowGroup, ParquetRow], ParquetStandardIterableDataset):
     """Chains of edits: some steps of the chain, from a start image to an end image (BAGEL's ``unified_edit``)."""
 
     def parse_row(self, row: Mapping[str, Any]) -> Sample:

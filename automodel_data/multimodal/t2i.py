@@ -18,7 +18,7 @@ from automodel_data.multimodal.plan import PlannedImage, Position, Sample, TextI
 from automodel_data.multimodal.transforms import ImageTransform
 
 
-class T2IIterableDataset(DistributedIterableDataset):
+class T2IIterableDataset(DistributedIterableDataset[str, ParquetRow]):
     """Images with captions from parquet files; the image is learnt (BAGEL's ``t2i_pretrain``).
 
     Args:
@@ -51,10 +51,10 @@ class T2IIterableDataset(DistributedIterableDataset):
         """List the parquet files."""
         return get_parquet_data_paths(data_dir_list, num_used_data)
 
-    def read_path(self, path: Any, after: list[int] | None) -> Iterator[tuple[list[int], ParquetRow]]:
+    def read_path(self, path: str, after: list[int] | None) -> Iterator[tuple[list[int], ParquetRow]]:
         first, start = (0, 0) if after is None else (after[0], after[1] + 1)
         for group in range(first, self._num_row_groups(path)):
-            for row, values in read_row_group(path, group, start if group == first else 0, self.lose_rows):
+            for row, values in read_row_group(path, group, start if group == first else 0, self.tally.lose_rows):
                 yield [group, row], values
 
     def _num_row_groups(self, path: str) -> int:
@@ -62,10 +62,10 @@ class T2IIterableDataset(DistributedIterableDataset):
             with open_parquet(path) as file:
                 return file.num_row_groups
         except UNREADABLE as error:
-            self.lose_rows("unreadable parquet file", path, str(error), 1)
+            self.tally.lose_rows("unreadable parquet file", path, str(error), 1)
             return 0
 
-    def read_row(self, path: Any, place: list[int]) -> ParquetRow:
+    def read_row(self, path: str, place: list[int]) -> ParquetRow:
         return read_parquet_row(path, *place)
 
     def where(self, path_index: int, place: list[int]) -> str:

@@ -15,8 +15,11 @@ from automodel_data.multimodal.video import FrameSampler
 from automodel_data.randomness import Randomness
 from automodel_data.storage import join
 
+Line = tuple[str, str]
+"""A line of a JSONL file, and the directory that its image names start from."""
 
-class SftJSONLIterableDataset(DistributedIterableDataset):
+
+class SftJSONLIterableDataset(DistributedIterableDataset[Line, Line]):
     """Conversations about images or a video, one JSON line each; the answers are learnt (BAGEL's ``vlm_sft``).
 
     Args:
@@ -31,6 +34,7 @@ class SftJSONLIterableDataset(DistributedIterableDataset):
     """
 
     transform_is_for_vit = True
+    data_paths: JsonlLines
 
     def __init__(
         self,
@@ -80,11 +84,11 @@ class SftJSONLIterableDataset(DistributedIterableDataset):
     def reordered(self, order: Sequence[int]) -> JsonlLines:
         return self.data_paths.reordered(order)
 
-    def read_path(self, path: Any, after: list[int] | None) -> Iterator[tuple[list[int], tuple[str, str]]]:
+    def read_path(self, path: Line, after: list[int] | None) -> Iterator[tuple[list[int], Line]]:
         if after is None:  # a path is a row
             yield [], path
 
-    def read_row(self, path: Any, place: list[int]) -> tuple[str, str]:
+    def read_row(self, path: Line, place: list[int]) -> Line:
         return path
 
     def where(self, path_index: int, place: list[int]) -> str:
@@ -94,7 +98,7 @@ class SftJSONLIterableDataset(DistributedIterableDataset):
         """Cut a row's conversation into texts and images in reading order."""
         return cut_at_tags(read_turns(data), num_images)
 
-    def parse(self, row: tuple[str, str]) -> Sample:
+    def parse(self, row: Line) -> Sample:
         line, image_dir = row
         try:
             content = json.loads(line)

@@ -113,7 +113,7 @@ def _read_path(source: DistributedIterableDataset, path: int) -> Iterator[Row]:
 
 
 def _read_group(source: DistributedIterableDataset, path: int, group: int) -> Iterator[Row]:
-    for number, content in read_row_group(source.data_paths[path], group, 0, source.lose_rows):
+    for number, content in read_row_group(source.data_paths[path], group, 0, source.tally.lose_rows):
         yield Row(path, [group, number], content)
 
 
