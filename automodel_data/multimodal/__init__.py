@@ -3,7 +3,7 @@
 ::
 
     row --parse--> Sample (texts as ids, images as headers)      jsonl, parquet_utils, vlm_sft, t2i, interleave
-        --mixture, policy--> which samples share a pack          mixture, policy: every random draw, one thread
+        --mixture, policy--> which samples share a pack          packer, mixture, policy: all draws, one thread
         --lay_out--> rows, positions, splits, timesteps          pack_builder: which images survived dropout
         --materialize--> decode and resize those images only     decode, materialize: in threads
         --> SimpleCustomBatch, and a state that names rows       collate_fns, state, loader

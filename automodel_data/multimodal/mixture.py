@@ -55,3 +55,12 @@ class Mixture:
     def source(self, name: str) -> DistributedIterableDataset:
         """Return the source of the group of that name."""
         return next(group.source for group in self.groups if group.name == name)
+
+    def source_of(self, sample: Sample) -> DistributedIterableDataset:
+        """Return the source that yielded a sample."""
+        assert sample.index is not None
+        return self.source(sample.index.dataset_name)
+
+    def reject(self, sample: Sample, reason: str, detail: str) -> None:
+        """Count a sample that can never be used (see its source)."""
+        self.source_of(sample).reject(sample, reason, detail)

@@ -2,7 +2,7 @@
 
 ::
 
-    mixture -> policy -> lay_out -> [closed pack, resume state] -> materialize -> batch
+    packer (mixture, policy) -> lay_out -> [closed pack, resume state] -> materialize -> batch
 """
 
 import random
@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
-from automodel_data.errors import DataError, DropLedger, SkipSample, merge_counts
+from automodel_data.errors import DataError, DropLedger, merge_counts
 from automodel_data.images import ImagePolicy, image_backend
 from automodel_data.multimodal.checks import check_config, read_groups
 from automodel_data.multimodal.config import BagelDatasetConfig
-from automodel_data.multimodal.distributed_iterable import DistributedIterableDataset
 from automodel_data.multimodal.groups import GroupConfig
 from automodel_data.multimodal.materialize import Materializer
 from automodel_data.multimodal.mixture import Group, Mixture
 from automodel_data.multimodal.pack_builder import LayoutRules, OpenPack, SpecialTokens, lay_out
+from automodel_data.multimodal.packer import Packer
 from automodel_data.multimodal.plan import Sample, sample_from_mapping
-from automodel_data.multimodal.policy import PackingPolicy, Verdict
+from automodel_data.multimodal.policy import PackingPolicy
 from automodel_data.multimodal.state import BufferedSample, StreamState
 from automodel_data.placement import Placement
 from automodel_data.randomness import Randomness
@@ -79,14 +79,14 @@ class PackedDataset(IterableDataset):
         self.placement = Placement(rank=local_rank, world_size=world_size, num_workers=num_workers)
         self.dataset_info = data_config.resolved_dataset_info if dataset_info is None else dataset_info
         self.global_seed = data_config.data_seed if global_seed is None else global_seed
-        self._policy = PackingPolicy(
+        policy = PackingPolicy(
             expected_num_tokens=expected_num_tokens,
             max_num_tokens_per_sample=max_num_tokens_per_sample,
             max_num_tokens=max_num_tokens,
             prefer_buffer_before=prefer_buffer_before,
             max_buffer_size=max_buffer_size,
         )
-        check_config(data_config, self._policy, self.dataset_info)
+        check_config(data_config, policy, self.dataset_info)
         self._rules = LayoutRules(
             tokens=SpecialTokens(**special_tokens),
             text_cond_dropout_prob=data_config.text_cond_dropout_prob,
@@ -103,9 +103,9 @@ class PackedDataset(IterableDataset):
             rules=self._rules, backend=backend, max_num_tokens=max_num_tokens if use_flex else None
         )
         self._mixture = Mixture(self.build_datasets(read_groups(data_config), data_status))
+        self._packer = Packer(mixture=self._mixture, policy=policy, lay_out=self.pack_sequence)
         self._rng = Randomness(self.placement.seed(self.global_seed))
         self._ledger = DropLedger()
-        self._buffer: list[Sample] = []
         self._yielded = 0
         self._resume: StreamState | None = None
         self.worker_id: int | None = None
@@ -144,7 +144,7 @@ class PackedDataset(IterableDataset):
             DataError: none of its samples could be decoded.
         """
         with self._decode_pool() as pool:
-            batch = self.materializer.materialize(sequence_status.layouts, pool, self._reject)
+            batch = self.materializer.materialize(sequence_status.layouts, pool, self._mixture.reject)
         if batch is None:
             raise DataError("no sample of the pack could be decoded")
         return batch
@@ -159,7 +159,7 @@ class PackedDataset(IterableDataset):
         """Yield each pack with the state behind it (plain values)."""
         with self._decode_pool() as pool:
             for pack in self.planned_packs():
-                batch = self.materializer.materialize(pack.layouts, pool, self._reject)
+                batch = self.materializer.materialize(pack.layouts, pool, self._mixture.reject)
                 if batch is not None:
                     self._yielded += 1
                     yield batch, self.state_dict()
@@ -168,7 +168,7 @@ class PackedDataset(IterableDataset):
     def planned_packs(self) -> Iterator[OpenPack]:
         """Yield closed packs without decoding an image: what a stream will hold, at the price of its headers."""
         self._begin()
-        yield from self._closed_packs()
+        yield from self._packer.packs(self._rng)
 
     def _begin(self) -> None:
         info = get_worker_info()
@@ -188,51 +188,6 @@ class PackedDataset(IterableDataset):
         if self._resume is not None:
             self._restore(self._resume)
 
-    def _closed_packs(self) -> Iterator[OpenPack]:
-        pack = self.set_sequence_status()
-        while True:
-            if pack.num_tokens == 0:
-                self._add_mandatory(pack)
-            from_buffer = pack.num_tokens < self._policy.prefer_buffer_before and bool(self._buffer)
-            sample = self._buffer.pop(0) if from_buffer else self._mixture.draw(self._rng).next()
-            match self._policy.judge(sample.length, pack.num_tokens, from_buffer, len(self._buffer)):
-                case Verdict.TOO_LONG:
-                    self._reject_too_long(sample)
-                case Verdict.SET_ASIDE:
-                    self._buffer.append(sample)
-                case Verdict.CLOSE_WITHOUT:
-                    self._source_of(sample).give_up(sample, "pack and buffer full")
-                    yield pack
-                    pack = self.set_sequence_status()
-                case Verdict.ADD:
-                    self._pack(sample, pack)
-                    if pack.num_tokens >= self._policy.expected_num_tokens:
-                        yield pack
-                        pack = self.set_sequence_status()
-
-    def _add_mandatory(self, pack: OpenPack) -> None:
-        for group in self._mixture.mandatory:
-            while (sample := group.next()).length >= self._policy.max_num_tokens_per_sample:
-                self._reject_too_long(sample)
-            self._pack(sample, pack)
-
-    def _pack(self, sample: Sample, pack: OpenPack) -> None:
-        try:
-            self.pack_sequence(sample, pack)
-        except SkipSample as error:
-            self._reject(sample, error.reason, error.detail)
-
-    def _reject_too_long(self, sample: Sample) -> None:
-        limit = self._policy.max_num_tokens_per_sample
-        self._reject(sample, "too long", f"{sample.length} tokens, max_num_tokens_per_sample is {limit}")
-
-    def _reject(self, sample: Sample, reason: str, detail: str = "") -> None:
-        self._source_of(sample).reject(sample, reason, detail)
-
-    def _source_of(self, sample: Sample) -> DistributedIterableDataset:
-        assert sample.index is not None
-        return self._mixture.source(sample.index.dataset_name)
-
     def _log_drop(self, reason: str, message: str, *args: Any, every: int = 100) -> None:
         """Count a loss that belongs to no group."""
         self._ledger.drop("packing", reason, detail=message % args if args else message)
@@ -244,7 +199,7 @@ class PackedDataset(IterableDataset):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of this stream behind its last pack, as plain values."""
-        buffer = [BufferedSample.of(sample) for sample in self._buffer]
+        buffer = [BufferedSample.of(sample) for sample in self._packer.buffer]
         return StreamState(
             yielded=self._yielded,
             randomness=self._rng_state_dict(),
@@ -283,7 +238,7 @@ class PackedDataset(IterableDataset):
         self._load_rng_state_dict(state.randomness)
 
     def _set_resume_point(self, buffer: list[Sample], yielded_batches: int) -> None:
-        self._buffer = buffer
+        self._packer.buffer = buffer
         self._yielded = yielded_batches
 
     def _rng_state_dict(self) -> dict[str, Any]:
