@@ -165,7 +165,7 @@ class DistributedIterableDataset(ShardedPaths[PathT], IterableDataset[Sample], G
             DataError: the row cannot be used any more.
         """
         try:
-            with self.rng.replaying(draws):
+            with self.rng.replaying(draws), self.tally.listening():
                 sample = self.parse(self.read_row(self.data_paths[origin.path], origin.place))
         except SkipSample as error:
             raise DataError(
@@ -201,5 +201,8 @@ class DistributedIterableDataset(ShardedPaths[PathT], IterableDataset[Sample], G
         self.reject(sample, reason)
 
     def _log_drop(self, reason: str, message: str, *args: Any, every: int = 100, exc_info: bool = False) -> None:
-        """Count a lost sample and log the first ones; for parsers that prefer this over raising ``SkipSample``."""
-        self.tally.lose_rows(reason, "", message % args if args else message, 1)
+        """Count a lost sample and log the first ones; for parsers that prefer this over raising ``SkipSample``.
+
+        A row of which ``parse_row`` then gives nothing is counted once, under the last reason told.
+        """
+        self.tally.tell(SkipSample(reason, message % args if args else message))

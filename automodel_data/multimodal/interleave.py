@@ -173,9 +173,12 @@ class ParquetStandardIterableDataset(DistributedIterableDataset[RowGroup, Parque
         return f"{file}, row group {group}, row {place[0]}"
 
     def parse(self, row: ParquetRow) -> Sample:
-        sample = self.parse_row(row)
+        with self.tally.listening() as told:
+            sample = self.parse_row(row)
         if not sample:
-            raise SkipSample("unusable row", "parse_row returned nothing")
+            raise told[-1] if told else SkipSample("unusable row", "parse_row returned nothing")
+        for loss in told:
+            self.tally.tell(loss)
         return sample_from_mapping(sample)
 
     @abstractmethod

@@ -1,5 +1,8 @@
 """What the rows of one source gave: samples or losses, each row once, and an end where there are only losses."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from automodel_data.errors import DropLedger, FailureBudget, Harvest, SkipSample
 
 
@@ -14,6 +17,7 @@ class Tally:
         self.ledger = DropLedger()
         self._dataset = dataset
         self._budget = FailureBudget(dataset, self.ledger)
+        self._told: list[SkipSample] | None = None
 
     def keep_row(self) -> Harvest:
         """Count a row that gave a sample; return the harvest that the sample belongs to."""
@@ -42,6 +46,22 @@ class Tally:
     def lose_rows(self, reason: str, where: str, detail: str, count: int) -> None:
         """Count rows that could not even be read."""
         self.ledger.drop(self._dataset, reason, where, detail, count)
+
+    def tell(self, loss: SkipSample) -> None:
+        """Count a loss in a parser's own words, unless somebody is ``listening``."""
+        if self._told is None:
+            self.lose_rows(loss.reason, "", loss.detail, 1)
+        else:
+            self._told.append(loss)
+
+    @contextmanager
+    def listening(self) -> Iterator[list[SkipSample]]:
+        """Collect what is told inside the block, uncounted: what becomes of its row is yet to be seen."""
+        outer, self._told = self._told, []
+        try:
+            yield self._told
+        finally:
+            self._told = outer
 
     def end_pass(self, whole: bool) -> None:
         """Judge a pass (see ``FailureBudget``).

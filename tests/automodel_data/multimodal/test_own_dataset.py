@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from automodel_data.errors import SkipSample
+from automodel_data.multimodal.checks import read_groups
 from automodel_data.multimodal.interleave import InterleavedBaseIterableDataset, ParquetStandardIterableDataset
 from automodel_data.multimodal.plan import Sample
 
@@ -34,6 +35,21 @@ class Nothing(Captions):
 
     def parse_row(self, row: Mapping[str, Any]) -> Any:
         return {} if row["text"] == "ab" else super().parse_row(row)
+
+
+class InItsOwnWords(Captions):
+    """Tells in words of its own what it loses, and of one row that it keeps."""
+
+    def parse_row(self, row: Mapping[str, Any]) -> Any:
+        if row["text"] == "ab":
+            self._log_drop("a letter too many", "text %s", row["text"])
+            self._log_drop("two letters", "text %s", row["text"])
+            return None
+        if row["text"] == "skip":
+            self._log_drop("four letters", "text %s", row["text"])
+        if row["text"] == "abc":
+            self._log_drop("three letters", "text %s", row["text"])
+        return super().parse_row(row)
 
 
 def own(workshop: Any, kind: type) -> Any:
@@ -71,3 +87,23 @@ def test_a_parser_that_gives_nothing_loses_the_row(workshop: Any) -> None:
     loader = own(workshop, Nothing).dataloader
     next(iter(loader))
     assert list(loader.drops()["own"]) == ["unwanted", "unusable row"]
+
+
+def test_a_lost_row_is_counted_once_under_the_last_reason_that_its_parser_gave(workshop: Any) -> None:
+    loader = own(workshop, InItsOwnWords).dataloader
+    next(iter(loader))
+    lost = loader.drops()["own"]
+    assert lost.keys() == {"two letters", "unwanted", "three letters"}
+    assert lost["two letters"] == lost["unwanted"]
+
+
+def test_a_loss_inside_a_row_that_is_kept_is_not_counted_again_when_the_row_is_restored(workshop: Any) -> None:
+    own(workshop, InItsOwnWords)
+    dataset = workshop.build().dataset
+    (group,) = dataset.build_datasets(read_groups(dataset.data_config), None)
+    samples = list(islice(iter(group.source), 2))
+    before = group.source.ledger.counts
+    assert before["own"]["three letters"] == 1
+    for sample in samples:
+        group.source.restore(sample.index, sample.draws)
+    assert group.source.ledger.counts == before
