@@ -44,6 +44,8 @@ class DistributedIterableDataset(ShardedPaths[PathT], IterableDataset[Sample], G
     def __init__(self, dataset_name: str, local_rank: int = 0, world_size: int = 1, num_workers: int = 8) -> None:
         super().__init__(dataset_name, local_rank, world_size, num_workers)
         self.data_status: list[Position | None] | None = None
+        self.left_out: Sequence[SkipSample] = []
+        """What is wrong with files that were left out of the paths."""
         self.rng = Randomness(0)
         self.images = ImagePolicy()
         self.restart(None)
@@ -126,8 +128,11 @@ class DistributedIterableDataset(ShardedPaths[PathT], IterableDataset[Sample], G
             DataError: a whole pass, or ``MOST_BARREN_ROWS`` rows, gave nothing.
         """
         placement = self._placement()
-        if self.cursor.position is None and self.cursor.passes == 0:
+        if self.cursor.begins_usual_pass and self.cursor.passes == 0:
             self.cursor.position = self._get_worker_data_status(placement.worker)
+            if placement.rank == placement.worker == 0:  # one reader counts for all
+                for loss in self.left_out:
+                    self.tally.tell(loss)
         while True:
             whole_pass = self.cursor.begins_usual_pass
             yield from self._read_pass(placement)

@@ -12,8 +12,8 @@ from automodel_data.images import DecodedImage, ImageSource
 from automodel_data.multimodal.distributed_iterable import DistributedIterableDataset, RowT
 from automodel_data.multimodal.parquet_utils import (
     ParquetRow,
-    count_row_groups,
     get_parquet_data_paths,
+    read_footers,
     read_parquet_row,
     read_row_group,
 )
@@ -143,19 +143,21 @@ class ParquetStandardIterableDataset(DistributedIterableDataset[RowGroup, Parque
     ) -> list[RowGroup]:
         """List ``(file, row group)`` for every row group of every file."""
         files = get_parquet_data_paths(data_dir_list, num_used_data)
+        row_groups: Mapping[str, int]
         if parquet_info:
-            groups = {path: info["num_row_groups"] for path, info in parquet_info.items()}
+            row_groups = {path: info["num_row_groups"] for path, info in parquet_info.items()}
+            why = f"parquet_info knows others, such as {next(iter(row_groups))}"
         else:
-            groups = count_row_groups(files)
-        if unknown := [path for path in files if path not in groups]:
-            log.warning("%s: %d of %d parquet files are left out, e.g. %s: parquet_info does not know them, or their "
-                        "footers cannot be read", self.dataset_name, len(unknown), len(files), unknown[0])  # fmt: skip
-        paths = [(path, group) for path in files if path in groups for group in range(groups[path])]
+            footers = read_footers(files)
+            row_groups, self.left_out = footers.row_groups, footers.unreadable
+            why = str(self.left_out[0]) if self.left_out else "they have no rows"
+        if missing := [path for path in files if path not in row_groups]:
+            what = f"{len(missing)} of {len(files)} parquet files are left out, e.g. {missing[0]}"
+            log.warning("%s: %s: %s", self.dataset_name, what, why)
+        paths = [(path, group) for path in files if path in row_groups for group in range(row_groups[path])]
         if not paths:
-            raise DataError(
-                f"{self.dataset_name}: none of {len(files)} parquet files has a readable row group"
-                + (f"; parquet_info knows {next(iter(groups), 'no file')!r}, not {files[0]!r}" if parquet_info else "")
-            )
+            which = f"none of {len(files)} parquet files, e.g. {files[0]}"
+            raise DataError(f"{self.dataset_name}: {which}, has a readable row group: {why}")
         return paths
 
     def read_path(self, path: RowGroup, after: list[int] | None) -> Iterator[tuple[list[int], ParquetRow]]:

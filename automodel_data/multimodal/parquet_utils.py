@@ -1,9 +1,9 @@
 """Parquet files as a list of paths, and their rows read a few at a time."""
 
-import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -12,8 +12,6 @@ from pyarrow import fs
 
 from automodel_data.errors import DataError, SkipSample
 from automodel_data.storage import list_files, resolve
-
-log = logging.getLogger(__name__)
 
 _ROWS_AT_ONCE = 16  # bounds memory: a row may hold megabytes of images
 _FOOTERS_AT_ONCE = 16
@@ -74,21 +72,43 @@ def open_parquet(path: str) -> pq.ParquetFile:
     return pq.ParquetFile(inner, filesystem=filesystem)
 
 
-def count_row_groups(paths: Sequence[str]) -> dict[str, int]:
-    """Read the footers of ``paths``: row groups by path; files that cannot be read are warned about and left out."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Footers:
+    """What the footers of some files say: row groups by path, and what is wrong with files that cannot be read."""
 
-    def count(path: str) -> int | None:
-        try:
-            with open_parquet(path) as file:
-                return file.num_row_groups
-        except UNREADABLE as error:
-            log.warning("left out, its footer cannot be read: %s: %s", path, error)
-            return None
+    row_groups: Mapping[str, int]
+    unreadable: Sequence[SkipSample]
 
+
+def read_footers(paths: Sequence[str]) -> Footers:
+    """Read the footers of ``paths``, each once."""
     unique = list(dict.fromkeys(paths))
     with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
-        counts = dict(zip(unique, pool.map(count, unique), strict=True))
-    return {path: groups for path, groups in counts.items() if groups is not None}
+        found = dict(zip(unique, pool.map(_try_to_count_row_groups, unique), strict=True))
+    return Footers(
+        row_groups={path: groups for path, groups in found.items() if isinstance(groups, int)},
+        unreadable=[error for error in found.values() if isinstance(error, SkipSample)],
+    )
+
+
+def count_row_groups(path: str) -> int:
+    """Read the footer of a file.
+
+    Raises:
+        SkipSample: the file is missing or broken.
+    """
+    try:
+        with open_parquet(path) as file:
+            return file.num_row_groups
+    except UNREADABLE as error:
+        raise SkipSample("unreadable parquet file", f"{path}: {error}") from error
+
+
+def _try_to_count_row_groups(path: str) -> int | SkipSample:
+    try:
+        return count_row_groups(path)
+    except SkipSample as error:
+        return error
 
 
 class ParquetRow(Mapping[str, Any]):

@@ -7,10 +7,9 @@ from typing import Any
 from automodel_data.errors import SkipSample
 from automodel_data.multimodal.distributed_iterable import DistributedIterableDataset
 from automodel_data.multimodal.parquet_utils import (
-    UNREADABLE,
     ParquetRow,
+    count_row_groups,
     get_parquet_data_paths,
-    open_parquet,
     read_parquet_row,
     read_row_group,
 )
@@ -53,17 +52,14 @@ class T2IIterableDataset(DistributedIterableDataset[str, ParquetRow]):
 
     def read_path(self, path: str, after: list[int] | None) -> Iterator[tuple[list[int], ParquetRow]]:
         first, start = (0, 0) if after is None else (after[0], after[1] + 1)
-        for group in range(first, self._num_row_groups(path)):
+        try:
+            row_groups = count_row_groups(path)
+        except SkipSample as unreadable:
+            self.tally.tell(unreadable)
+            return
+        for group in range(first, row_groups):
             for row, values in read_row_group(path, group, start if group == first else 0, self.tally.lose_rows):
                 yield [group, row], values
-
-    def _num_row_groups(self, path: str) -> int:
-        try:
-            with open_parquet(path) as file:
-                return file.num_row_groups
-        except UNREADABLE as error:
-            self.tally.lose_rows("unreadable parquet file", path, str(error), 1)
-            return 0
 
     def read_row(self, path: str, place: list[int]) -> ParquetRow:
         return read_parquet_row(path, *place)

@@ -11,7 +11,7 @@ from hydra.utils import get_object
 
 from automodel_data.multimodal.datasets import DATASET_REGISTRY
 from automodel_data.multimodal.interleave import ParquetStandardIterableDataset
-from automodel_data.multimodal.parquet_utils import count_row_groups
+from automodel_data.multimodal.parquet_utils import read_footers
 from automodel_data.storage import list_files
 from recipes.mistakes import ConfigError
 
@@ -51,7 +51,7 @@ def with_row_groups(dataset_info: Mapping[str, Mapping[str, Any]], directory: Pa
 def _listed(entry: Mapping[str, Any], target: Path) -> Mapping[str, Any]:
     if "parquet_info_path" in entry:
         return entry
-    row_groups = count_row_groups(list_files(entry["data_dir"], ".parquet"))
+    row_groups = read_footers(list_files(entry["data_dir"], ".parquet")).row_groups
     info = {path: {"num_row_groups": count} for path, count in row_groups.items()}
     target.write_text(json.dumps(info), encoding="utf-8")
     return {**entry, "parquet_info_path": str(target)}

@@ -1,15 +1,17 @@
 """Broken data costs rows, never a pack or the run; a source of nothing but broken rows is one clean error."""
 
+import json
 import time
 from collections.abc import Mapping
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from PIL import Image
 
-from automodel_data.errors import DataError
+from automodel_data.errors import DataError, merge_counts
 from automodel_data.multimodal.checks import read_groups
 from automodel_data.multimodal.interleave import InterleavedBaseIterableDataset, ParquetStandardIterableDataset
 from automodel_data.multimodal.pack_builder import OpenPack
@@ -150,6 +152,71 @@ def test_a_pack_of_nothing_but_broken_samples_is_refused(workshop: Any) -> None:
         dataset.to_tensor(pack)
 
 
+# files ------------------------------------------------------------------------------------------------------------
+
+
+def add_files(workshop: Any, kind: str) -> Path:
+    """Add a group of that kind with the files a to d of two row groups each; c is broken: return its path."""
+    image = workshop.image(16, 16)
+    match kind:
+        case "t2i":
+            first = workshop.add_t2i("files", [(image, {"a": "x"})] * 4, rows_per_group=2)
+        case "own":
+            first = add_only_conditions(workshop, "files", rows_per_group=10)
+        case _:
+            first = workshop.add_edit("files", [([image, image], [["a"]])] * 4, rows_per_group=2)
+    for name in "bcd":
+        first.with_stem(name).write_bytes(first.read_bytes())
+    if kind == "parquet_info":
+        known = {str(first.with_stem(name)): {"num_row_groups": 2} for name in "abcd"}
+        (workshop.root / "info.json").write_text(json.dumps(known))
+        workshop.info["files"]["rows"]["parquet_info_path"] = str(workshop.root / "info.json")
+    first.with_stem("c").write_bytes(b"PAR1 no more")
+    return first.with_stem("c")
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("t2i", "unreadable parquet file"),
+        ("edit", "unreadable parquet file"),
+        ("own", "unreadable parquet file"),
+        ("parquet_info", "unreadable row group"),
+    ],
+)
+def test_an_unreadable_file_is_counted_and_named(
+    kind: str, reason: str, workshop: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = add_files(workshop, kind)
+    loader = workshop.build().dataloader
+    list(islice(loader, 15))
+    assert loader.drops()["files"].keys() - {"pack and buffer full"} == {reason}
+    told = [line for line in caplog.text.splitlines() if f"files: lost a sample, {reason} [1 so far]" in line]
+    assert len(told) == 1
+    assert str(broken) in told[0]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_file_that_all_readers_leave_out_is_counted_once_however_often_they_stop(workers: int, workshop: Any) -> None:
+    add_files(workshop, "edit")
+    loaders = [workshop.build(workers, rank, 2).dataloader for rank in range(2)]
+    for loader in loaders:
+        for _ in range(3):
+            list(islice(loader, 3))
+            loader.load_state_dict(loader.state_dict())
+    counts = merge_counts(*(loader.drops() for loader in loaders))
+    assert counts["files"]["unreadable parquet file"] == 1
+
+
+def test_files_that_are_all_unreadable_are_refused_with_what_is_wrong_with_one(workshop: Any) -> None:
+    broken = add_files(workshop, "edit")
+    for name in "abd":
+        broken.with_stem(name).write_bytes(b"PAR1 no more")
+    named = r"files: none of 4 parquet files, e\.g\. .*a\.parquet, has a readable row group: unreadable parquet file: "
+    with pytest.raises(DataError, match=named):
+        workshop.build()
+
+
 class OnlyConditions(InterleavedBaseIterableDataset, ParquetStandardIterableDataset):
     """A condition and nothing to learn from it."""
 
@@ -157,16 +224,18 @@ class OnlyConditions(InterleavedBaseIterableDataset, ParquetStandardIterableData
         return self._add_text(self._init_data(), row["text"], need_loss=False)
 
 
-def add_only_conditions(workshop: Any) -> None:
-    path = workshop.parquet(workshop.root / "conditions" / "a.parquet", {"text": list("abcdefghijklmnopqrst")})
-    workshop.info["conditions"] = {"rows": {"data_dir": str(path.parent)}}
+def add_only_conditions(workshop: Any, name: str = "conditions", rows_per_group: int = 1000) -> Path:
+    columns = {"text": list("abcdefghijklmnopqrst")}
+    path = workshop.parquet(workshop.root / name / "a.parquet", columns, rows_per_group)
+    workshop.info[name] = {"rows": {"data_dir": str(path.parent)}}
     sizes = {"max_image_size": 64, "min_image_size": 16}
-    workshop.groups["conditions"] = {
+    workshop.groups[name] = {
         "dataset_names": ["rows"],
         "dataset_class": f"{__name__}.OnlyConditions",
         "image_transform_args": {"image_stride": 16} | sizes,
         "vit_image_transform_args": {"image_stride": 14} | sizes,
     }
+    return path
 
 
 def test_a_sample_of_which_dropout_leaves_nothing_is_counted_and_never_packed(workshop: Any) -> None:

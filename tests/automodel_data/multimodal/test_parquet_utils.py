@@ -13,10 +13,10 @@ from pyarrow import fs
 
 from automodel_data.errors import DataError, SkipSample
 from automodel_data.multimodal.parquet_utils import (
-    count_row_groups,
     get_parquet_data_paths,
     init_arrow_pf_fs,
     open_parquet,
+    read_footers,
     read_parquet_row,
     read_row_group,
 )
@@ -86,14 +86,14 @@ def test_two_ranks_list_their_folders_and_both_have_all_paths(folders: list[str]
     assert names(listed[0]) == names(listed[1]) == "abdeff"
 
 
-def test_row_groups_are_counted_from_the_footers_and_broken_files_are_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_footers_tell_row_groups_and_which_files_are_broken(tmp_path: Path) -> None:
     good, broken = str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")
     pq.write_table(pa.table({"n": list(range(10))}), good, row_group_size=4)
     Path(broken).write_bytes(b"PAR1 no more")
-    assert count_row_groups([good, broken, good]) == {good: 3}
-    assert f"left out, its footer cannot be read: {broken}" in caplog.text
+    footers = read_footers([good, broken, good, broken])
+    assert footers.row_groups == {good: 3}
+    (error,) = footers.unreadable
+    assert (error.reason, error.detail.partition(": ")[0]) == ("unreadable parquet file", broken)
 
 
 # rows -------------------------------------------------------------------------------------------------------------
