@@ -57,8 +57,10 @@ class DropLedger:
         reasons = sorted(self._counts.get(dataset, {}).items(), key=lambda item: -item[1])
         if not reasons:
             return "no row was lost, there were none"
-        parts = [f"{count} x {reason} (first: {'; '.join(self._first.get((dataset, reason), ['?']))})"
-                 for reason, count in reasons[:_LOGGED_PER_REASON]]  # fmt: skip
+        parts = [
+            f"{count} x {reason} (first: {'; '.join(self._first.get((dataset, reason), ['?']))})"
+            for reason, count in reasons[:_LOGGED_PER_REASON]
+        ]
         return "lost: " + ", ".join(parts)
 
     def total(self) -> int:

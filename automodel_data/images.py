@@ -59,7 +59,7 @@ class ImageSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class EncodedImage:
     """An image file, undecoded. ``width`` and ``height`` are those after its orientation is applied.
 
@@ -155,7 +155,9 @@ class ImagePolicy:
             raise SkipSample("image too large", f"{origin}: {width}x{height} exceeds {self.max_pixels} pixels")
         if orientation >= 5:
             width, height = height, width
-        return EncodedImage(content, width, height, kind, mode, orientation, origin)
+        return EncodedImage(
+            content=content, width=width, height=height, format=kind, mode=mode, orientation=orientation, origin=origin
+        )
 
 
 def _orientation(header: Image.Image) -> int:

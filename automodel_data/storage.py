@@ -1,7 +1,9 @@
 """Open, list and contain paths: local ones and whatever ``pyarrow.fs`` reaches (s3, gs, hdfs, file)."""
 
+import os
 import posixpath
 import re
+from functools import cache
 from pathlib import Path
 
 from pyarrow import fs
@@ -32,10 +34,16 @@ def resolve(path: str) -> tuple[fs.FileSystem, str]:
         return fs.LocalFileSystem(), path
     root, rest = match.groups()
     try:
-        filesystem, base = fs.FileSystem.from_uri(f"{root}/")
+        filesystem, base = _open_filesystem(root, os.getpid())
     except (OSError, ValueError) as error:
         raise DataError(f"cannot open the filesystem of {path!r}: {error}") from error
     return filesystem, base.rstrip("/") + rest
+
+
+@cache
+def _open_filesystem(root: str, process: int) -> tuple[fs.FileSystem, str]:
+    """Open the filesystem of ``scheme://authority`` once in each process: its connections do not survive a fork."""
+    return fs.FileSystem.from_uri(f"{root}/")
 
 
 def read_bytes(path: str) -> bytes:

@@ -12,9 +12,13 @@ from automodel_data.multimodal.policy import PackingPolicy
 from automodel_data.multimodal.transforms import ImageTransform
 
 _AT_LEAST_ONE = (
-    "vae_image_downsample", "max_latent_size", "vit_patch_size", "max_num_patch_per_side", "max_image_pixels",
+    "vae_image_downsample",
+    "max_latent_size",
+    "vit_patch_size",
+    "max_num_patch_per_side",
+    "max_image_pixels",
     "decode_threads",
-)  # fmt: skip
+)
 
 
 def check_config(config: BagelDatasetConfig, policy: PackingPolicy, dataset_info: Mapping[str, Any]) -> None:

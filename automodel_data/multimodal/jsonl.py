@@ -126,11 +126,12 @@ class JsonlLines(Sequence[tuple[str, str]]):
         def prefix(index: int) -> bytes:
             return self._line(index)[:_SORT_PREFIX]
 
+        def whole(index: int) -> tuple[bytes, str]:
+            return self._line(index), self.image_dirs[self.entries[index, 0]]
+
         order: list[int] = []
         for _, run in groupby(sorted(range(len(self)), key=prefix), key=prefix):
-            alike = list(run)
-            order += sorted(alike, key=lambda i: (self._line(i), self.image_dirs[self.entries[i, 0]])) \
-                if len(alike) > 1 else alike  # fmt: skip
+            order += sorted(run, key=whole)
         return order
 
     def _line(self, index: int) -> bytes:

@@ -1,5 +1,7 @@
 """Paths are opened, listed and contained, on local disks and through ``pyarrow.fs``."""
 
+import concurrent.futures
+import multiprocessing as mp
 from pathlib import Path
 
 import pytest
@@ -43,10 +45,38 @@ def test_an_unknown_scheme_is_refused_with_the_path() -> None:
         read_bytes("gopher://host/x")
 
 
+def test_a_filesystem_is_opened_once_for_all_paths_of_its_scheme_and_authority(tmp_path: Path) -> None:
+    first, second = resolve(f"file://{tmp_path}/a"), resolve("file:///elsewhere/b")
+    assert first[0] is second[0]
+    assert (first[1], second[1]) == (f"{tmp_path}/a", "/elsewhere/b")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_worker_process_opens_its_own_filesystem(method: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"content")
+    path = f"file://{tmp_path}/a"
+    inherited = resolve(path)[0]
+    context = mp.get_context(method)
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        assert pool.submit(read_bytes, path).result() == b"content"
+    assert resolve(path)[0] is inherited
+    if method == "fork":
+        answers = context.SimpleQueue()
+        worker = context.Process(target=lambda: answers.put(resolve(path)[0] is inherited))
+        worker.start()
+        worker.join()
+        assert answers.get() is False
+
+
 def test_only_a_scheme_at_the_start_makes_a_uri() -> None:
     assert [is_uri(path) for path in ("s3://b/k", "file:///x", "dir/http://x", "/a/b", "c:d", "")] == [
-        True, True, False, False, False, False,
-    ]  # fmt: skip
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
     assert isinstance(resolve("dir/http://x")[0], fs.LocalFileSystem)
 
 

@@ -63,18 +63,26 @@ def test_a_real_batch_travels_between_processes(workshop: Any) -> None:
 
 PARTS = {
     "always": {
-        "sequence_length", "sample_lens", "packed_text_ids", "packed_text_indexes", "packed_position_ids",
+        "sequence_length",
+        "sample_lens",
+        "packed_text_ids",
+        "packed_text_indexes",
+        "packed_position_ids",
         "batch_data_indexes",
     },
     "flex": {"split_lens", "attn_modes"},
     "nested": {"nested_attention_masks"},
     "vae": {
-        "padded_images", "patchified_vae_latent_shapes", "packed_latent_position_ids", "packed_vae_token_indexes",
-        "packed_timesteps", "mse_loss_indexes",
+        "padded_images",
+        "patchified_vae_latent_shapes",
+        "packed_latent_position_ids",
+        "packed_vae_token_indexes",
+        "packed_timesteps",
+        "mse_loss_indexes",
     },
     "vit": {"packed_vit_tokens", "packed_vit_position_ids", "packed_vit_token_indexes", "vit_token_seqlens"},
     "labels": {"packed_label_ids", "ce_loss_indexes", "ce_loss_weights"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("use_flex", [True, False])

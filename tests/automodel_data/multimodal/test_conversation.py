@@ -33,14 +33,17 @@ def answer(text: str) -> TextPiece:
         ([("human", "<image>\nwhat?"), ("gpt", "a cat")], 1, [IMAGE, ask("what?"), answer("a cat")]),
         ([("human", "see <image> and <image>")], 2, [ask("see"), IMAGE, ask("and"), IMAGE]),
         ([("human", " <image> \n <image> ")], 2, [IMAGE, IMAGE]),
-        ([("human", "<image>a"), ("gpt", "b"), ("human", "<image>c")], 2,
-         [IMAGE, ask("a"), answer("b"), IMAGE, ask("c")]),
+        (
+            [("human", "<image>a"), ("gpt", "b"), ("human", "<image>c")],
+            2,
+            [IMAGE, ask("a"), answer("b"), IMAGE, ask("c")],
+        ),
         ([("gpt", "an <image> tag in an answer is text")], 0, [answer("an <image> tag in an answer is text")]),
         ([("system", " Be brief. "), ("human", "hi")], 0, [ask(" Be brief. "), ask("hi")]),
         ([("system", "<image> stays")], 0, [ask("<image> stays")]),
         ([("human", "<image>a<image>b<image>c")], 2, [IMAGE, ask("a"), IMAGE, ask("b"), ask("c")]),
     ],
-)  # fmt: skip
+)
 def test_human_turns_are_cut_at_their_tags_and_all_others_stay_as_they_stand(
     turns: list[tuple[str, str]], images: int, pieces: list[Piece]
 ) -> None:

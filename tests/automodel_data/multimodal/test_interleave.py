@@ -243,6 +243,10 @@ def test_a_clip_is_one_split_with_the_steps_between_its_frames(blocks: Blocks) -
         for item in data["sequence_plan"]
     ]
     assert clips == [
-        (1, 0, True, False, 2), (1, 0, False, False, 5), (1, 0, False, True, None),
-        (0, 1, True, False, 2), (0, 1, False, False, 5), (0, 1, False, True, None),
-    ]  # fmt: skip
+        (1, 0, True, False, 2),
+        (1, 0, False, False, 5),
+        (1, 0, False, True, None),
+        (0, 1, True, False, 2),
+        (0, 1, False, False, 5),
+        (0, 1, False, True, None),
+    ]

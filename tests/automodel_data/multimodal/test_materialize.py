@@ -185,10 +185,18 @@ def test_every_part_has_its_documented_type(dataset: Any, film: Any) -> None:
     floats = {key for key, value in batch.items() if getattr(value, "dtype", None) == torch.float32}
     assert floats == {"padded_images", "packed_timesteps", "packed_vit_tokens", "ce_loss_weights"}
     assert integers == {
-        "packed_text_ids", "packed_text_indexes", "packed_position_ids", "packed_latent_position_ids",
-        "packed_vae_token_indexes", "mse_loss_indexes", "packed_vit_position_ids", "packed_vit_token_indexes",
-        "vit_token_seqlens", "packed_label_ids", "ce_loss_indexes",
-    }  # fmt: skip
+        "packed_text_ids",
+        "packed_text_indexes",
+        "packed_position_ids",
+        "packed_latent_position_ids",
+        "packed_vae_token_indexes",
+        "mse_loss_indexes",
+        "packed_vit_position_ids",
+        "packed_vit_token_indexes",
+        "vit_token_seqlens",
+        "packed_label_ids",
+        "ce_loss_indexes",
+    }
 
 
 def test_a_pack_of_conditions_has_timesteps_and_no_loss(dataset: Any, film: Any) -> None:

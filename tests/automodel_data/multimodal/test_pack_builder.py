@@ -82,8 +82,13 @@ def test_a_text_with_loss_predicts_its_ids_and_eos_weighted_by_their_number() ->
     layout = laid_out([text(5, 6, 7, loss=True), text(8, loss=True)], rules())
     four, two = len2weight(4), len2weight(2)
     assert labels(layout) == [
-        (0, 5, four), (1, 6, four), (2, 7, four), (3, EOS, four), (5, 8, two), (6, EOS, two),
-    ]  # fmt: skip
+        (0, 5, four),
+        (1, 6, four),
+        (2, 7, four),
+        (3, EOS, four),
+        (5, 8, two),
+        (6, EOS, two),
+    ]
 
 
 def test_an_empty_text_with_loss_predicts_eos() -> None:

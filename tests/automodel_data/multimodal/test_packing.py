@@ -105,9 +105,13 @@ BUDGETS = {
     "prefer": {"expected_num_tokens": 38, "prefer_buffer_before": 25, "max_buffer_size": 2},
     "always": {"expected_num_tokens": 40, "prefer_buffer_before": 40, "max_buffer_size": 1},
     "none": {"expected_num_tokens": 36, "prefer_buffer_before": 20, "max_buffer_size": 0},
-    "dropout": {"expected_num_tokens": 33, "prefer_buffer_before": 20, "max_buffer_size": 2,
-                "text_cond_dropout_prob": 0.4},
-}  # fmt: skip
+    "dropout": {
+        "expected_num_tokens": 33,
+        "prefer_buffer_before": 20,
+        "max_buffer_size": 2,
+        "text_cond_dropout_prob": 0.4,
+    },
+}
 
 
 def names(batch: Any) -> Names:
@@ -237,13 +241,21 @@ def test_the_documented_defaults_build_a_dataset_whose_draws_follow_data_seed(wo
     workshop.add_lengths("a", [10, 11, 12, 13])
     tokenizer = workshop.build().dataset.tokenizer
     tokens = {"bos_token_id": 1, "eos_token_id": 2, "start_of_image": 3, "end_of_image": 4}
-    batches = [
-        next(iter(make_bagel_multimodal_dataset(
-            tokenizer, tokens, workshop.groups, num_workers=0, dataset_info=workshop.info, data_seed=seed,
-            max_num_tokens=40, max_num_tokens_per_sample=20, expected_num_tokens=30,
-        )))
+    datasets = [
+        make_bagel_multimodal_dataset(
+            tokenizer,
+            tokens,
+            workshop.groups,
+            num_workers=0,
+            dataset_info=workshop.info,
+            data_seed=seed,
+            max_num_tokens=40,
+            max_num_tokens_per_sample=20,
+            expected_num_tokens=30,
+        )
         for seed in (1, 1, 2)
-    ]  # fmt: skip
+    ]
+    batches = [next(iter(dataset)) for dataset in datasets]
     timesteps = [batch["packed_timesteps"].tolist() for batch in batches]
     assert timesteps[0] == timesteps[1] != timesteps[2]
     assert "nested_attention_masks" in batches[0]

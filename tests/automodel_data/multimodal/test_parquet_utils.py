@@ -194,9 +194,13 @@ def test_a_row_group_that_breaks_off_is_counted_from_its_first_missing_row(tmp_p
     path = str(tmp_path / "a.parquet")
     texts = [random.Random(row).randbytes(500).hex() for row in range(200)]
     pq.write_table(
-        pa.table({"text": texts}), path, use_dictionary=False, compression="zstd", data_page_size=10_000,
+        pa.table({"text": texts}),
+        path,
+        use_dictionary=False,
+        compression="zstd",
+        data_page_size=10_000,
         write_batch_size=10,
-    )  # fmt: skip
+    )
     break_pages(path, 0, 0, page=2)
     read = [row for row, _ in read_row_group(path, 0, 0, losses)]
     assert 0 < len(read) < 200

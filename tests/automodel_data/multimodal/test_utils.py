@@ -111,6 +111,9 @@ def test_special_tokens_are_added_once(parity: Path) -> None:
     assert added == 4
     assert list(tokens) == ["bos_token_id", "eos_token_id", "start_of_image", "end_of_image"]
     assert tokenizer.convert_ids_to_tokens(list(tokens.values())) == [
-        "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>",
-    ]  # fmt: skip
+        "<|im_start|>",
+        "<|im_end|>",
+        "<|vision_start|>",
+        "<|vision_end|>",
+    ]
     assert add_special_tokens(tokenizer)[1:] == (tokens, 0)

@@ -83,19 +83,27 @@ def plan(sample: Sample) -> list[Any]:
     [
         ({"conversations": turns(" hi ", " ho ")}, [" hi ", [" ho "]]),
         ({"image": "a.png", "conversations": turns("<image>\nwhat? ", "a cat")}, [(28, 28), "what?", ["a cat"]]),
-        ({"image": ["a.png", "b.png"], "conversations": turns("one <image> two <image>", "y", "three", "z")},
-         ["one", (28, 28), "two", (28, 56), ["y"], "three", ["z"]]),
-        ({"image": ["b.png", "a.png"], "conversations": turns("<image>", "y", "<image>", "z")},
-         [(28, 56), ["y"], (28, 28), ["z"]]),
+        (
+            {"image": ["a.png", "b.png"], "conversations": turns("one <image> two <image>", "y", "three", "z")},
+            ["one", (28, 28), "two", (28, 56), ["y"], "three", ["z"]],
+        ),
+        (
+            {"image": ["b.png", "a.png"], "conversations": turns("<image>", "y", "<image>", "z")},
+            [(28, 56), ["y"], (28, 28), ["z"]],
+        ),
         ({"conversations": turns("", "a", "b", "", "c", "d")}, [["a"], "b", "c", ["d"]]),
         ({"conversations": [{"from": "system", "value": "Be brief."}, *turns("a", "b")]}, ["Be brief.", "a", ["b"]]),
-        ({"video": "clip/", "conversations": turns("see <video> now", "ok")},
-         ["see", (28, 28), (28, 28), (28, 28), "now", ["ok"]]),
-        ({"video": "clip/", "conversations": turns("hi", "ho", "<video>", "ok")},
-         ["hi", ["ho"], (28, 28), (28, 28), (28, 28), ["ok"]]),
+        (
+            {"video": "clip/", "conversations": turns("see <video> now", "ok")},
+            ["see", (28, 28), (28, 28), (28, 28), "now", ["ok"]],
+        ),
+        (
+            {"video": "clip/", "conversations": turns("hi", "ho", "<video>", "ok")},
+            ["hi", ["ho"], (28, 28), (28, 28), (28, 28), ["ok"]],
+        ),
         ({"image": [], "conversations": turns("no image", "y")}, ["no image", ["y"]]),
     ],
-)  # fmt: skip
+)
 def test_a_row_becomes_texts_and_images_in_reading_order(row: Row, wanted: list[Any], make: Make) -> None:
     sample = first(make([row], frames=3))
     assert plan(sample) == wanted
