@@ -24,6 +24,13 @@ class SimpleCustomBatch:
         batch: A list with the one pack.
     """
 
+    sequence_length: int
+    sample_lens: list[int]
+    packed_text_ids: torch.Tensor
+    packed_text_indexes: torch.Tensor
+    packed_position_ids: torch.Tensor
+    batch_data_indexes: list[Mapping[str, Any]]
+
     def __init__(self, batch: Sequence[Mapping[str, Any]]) -> None:
         (pack,) = batch
         self.__dict__.update(pack)

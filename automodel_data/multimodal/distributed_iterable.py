@@ -10,7 +10,7 @@ from torch.utils.data import IterableDataset
 from automodel_data.errors import DataError, DropLedger, SkipSample
 from automodel_data.images import ImagePolicy
 from automodel_data.multimodal.cursor import Cursor
-from automodel_data.multimodal.plan import Position, Sample, SampleIndex, join_position, split_position
+from automodel_data.multimodal.plan import NO_WORKER, Position, Sample, SampleIndex, join_position, split_position
 from automodel_data.multimodal.sharded_paths import PathT, ShardedPaths
 from automodel_data.multimodal.tally import Tally
 from automodel_data.placement import Placement
@@ -80,8 +80,10 @@ class DistributedIterableDataset(ShardedPaths[PathT], IterableDataset[Sample], G
         return f"{self.data_paths[path_index]}, row {place}"
 
     def locate(self, position: Position, worker_id: int) -> str:
-        """Name the file and row of a documented position, of a worker of this rank that reads its usual share."""
+        """Name the file and row of a documented position, of a worker of this rank or of ``NO_WORKER``."""
         number, place = split_position(position)
+        if worker_id == NO_WORKER:
+            return self.where(number, place)
         reader = Placement(
             rank=self.local_rank, world_size=self.world_size, worker=worker_id, num_workers=self.num_workers
         )
@@ -149,7 +151,7 @@ class DistributedIterableDataset(ShardedPaths[PathT], IterableDataset[Sample], G
                 origin = SampleIndex(
                     position=position, path=path, worker_id=placement.worker, dataset_name=self.dataset_name
                 )
-                sample = self._parse_or_count(row, origin)
+                sample = self._parse_or_count(row, origin.among_all_paths() if self.cursor.dealt else origin)
                 if sample is not None:
                     yield sample
 

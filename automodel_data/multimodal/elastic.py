@@ -6,7 +6,7 @@ shares are the usual ones. (The idea is that of Megatron-Energon's and MosaicML 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from automodel_data.errors import merge_counts
 from automodel_data.multimodal.cursor import Cursor
 from automodel_data.multimodal.plan import split_position
-from automodel_data.multimodal.state import LoaderState
+from automodel_data.multimodal.state import BufferedSample, LoaderState
 from automodel_data.placement import Placement, Stretch, cut, left_behind, left_out
 from automodel_data.randomness import Randomness
 
@@ -61,7 +61,9 @@ def deal(states: Sequence[LoaderState], world_size: int, num_workers: int, globa
         return fresh
     parts = world_size * max(1, num_workers)
     groups = {name: _deal_source(name, streams, parts) for name in started[0]["groups"]}
-    buffered = [sample for stream in started for sample in stream["buffer"]]
+    buffered = [
+        asdict(BufferedSample.from_dict(sample).among_all_paths()) for stream in started for sample in stream["buffer"]
+    ]
     batches = sum(state.batches for state in states)
     dealt = [
         {

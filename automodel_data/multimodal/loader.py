@@ -114,6 +114,10 @@ class PackedDataLoader:
         dealt = deal(old, placement.world_size, self.num_workers, self.dataset.global_seed)
         self._start = self._state = dealt[placement.rank]
 
+    def origins(self, batch: SimpleCustomBatch) -> list[str]:
+        """Name the file and row of every sample of a pack."""
+        return [self.dataset.origin(index) for index in batch.batch_data_indexes]
+
     def drops(self) -> dict[str, dict[str, int]]:
         """Return the samples lost up to the last pack handed out, by group and reason."""
         return merge_counts(

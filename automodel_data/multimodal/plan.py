@@ -1,7 +1,7 @@
 """What a row asks for, before any pixel is decoded: texts as ids and images by their size, in plan order."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -115,6 +115,10 @@ def join_position(number: int, place: list[int]) -> Position:
     return [number, *place] if place else number
 
 
+NO_WORKER = -1
+"""The ``worker_id`` beside a position whose path is numbered among all paths, not among those of one reader."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleIndex:
     """Where a sample came from.
@@ -133,6 +137,10 @@ class SampleIndex:
     def place(self) -> list[int]:
         """The row's place in its path."""
         return split_position(self.position)[1]
+
+    def among_all_paths(self) -> "SampleIndex":
+        """Name the same row without its reader, whose list of paths nobody else can tell (see ``elastic``)."""
+        return replace(self, position=join_position(self.path, self.place), worker_id=NO_WORKER)
 
     def as_mapping(self) -> dict[str, object]:
         """Return the documented mapping."""

@@ -1,7 +1,7 @@
 """Resume state: names of rows and the decisions made for them, as plain values that JSON can hold."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from automodel_data.errors import DataError
@@ -26,6 +26,10 @@ class BufferedSample:
     def from_dict(cls, values: Mapping[str, Any]) -> "BufferedSample":
         """Read plain values."""
         return cls(index=SampleIndex(**values["index"]), draws=values["draws"])
+
+    def among_all_paths(self) -> "BufferedSample":
+        """Name the same sample without its reader."""
+        return replace(self, index=self.index.among_all_paths())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

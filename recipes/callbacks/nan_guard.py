@@ -21,13 +21,14 @@ class NanGuard(Callback):
         if torch.isfinite(report.gradient_norm):
             return
         mine = [
-            trainer.task.samples(batch)
+            origin
             for batch, sums in zip(report.batches, report.sums, strict=True)
             if not torch.isfinite(sums).all()
+            for origin in trainer.loader.origins(batch)
         ]
-        suspects = [rows for theirs in trainer.world.gather(mine) for rows in theirs]
+        suspects = [origin for theirs in trainer.world.gather(mine) for origin in theirs]
         where = (
-            f"a loss is not finite for the rows {suspects}"
+            f"a loss is not finite in a batch of {'; '.join(suspects)}"
             if suspects
             else "every loss is finite, the backward pass is not"
         )

@@ -35,13 +35,17 @@ class BatchSize:
 
 
 class Loader(Protocol):
-    """An endless stream of batches on one rank; its state is that of the last batch handed out, as plain values."""
+    """An endless stream of batches on one rank; its state is that of the last batch handed out, as plain values.
+
+    ``origins`` names the file and row of each of a batch's samples, ``drops`` counts those lost by dataset and reason.
+    """
 
     def __iter__(self) -> Iterator[Any]: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
     def load_elastic(self, states: Sequence[Mapping[str, Any]]) -> None: ...
     def drops(self) -> dict[str, dict[str, int]]: ...
+    def origins(self, batch: Any) -> list[str]: ...
 
 
 class Task(Protocol):
@@ -58,9 +62,6 @@ class Task(Protocol):
 
     def size(self, batch: Any) -> BatchSize:
         """Return how much ``batch`` holds."""
-
-    def samples(self, batch: Any) -> list[Any]:
-        """Return where each sample came from, for messages."""
 
     def to(self, batch: Any, device: torch.device) -> Any:
         """Return ``batch`` on ``device``; from pinned memory the copy does not wait."""

@@ -94,11 +94,6 @@ class LatentsTask:
             return metadata["prompts"]
         return [str(one["original_ids"].get("instruction", "")) for one in metadata["samples"]]
 
-    def samples(self, batch: Batch) -> list[Any]:
-        """Return where the samples came from."""
-        metadata = batch["metadata"]
-        return [one["original_ids"] for one in metadata["samples"]] if self.contexts(batch) else metadata["image_paths"]
-
     def to(self, batch: Batch, device: torch.device) -> Batch:
         """Return the batch with its tensors on ``device``."""
         return _moved(batch, device)
@@ -162,6 +157,13 @@ class Epochs:
     def drops(self) -> dict[str, dict[str, int]]:
         """Return what was lost so far."""
         return self._loader.drops()
+
+    def origins(self, batch: Batch) -> list[str]:
+        """Name what each sample was encoded from."""
+        metadata = batch["metadata"]
+        if "image_paths" in metadata:
+            return metadata["image_paths"]
+        return [str(one["original_ids"]) for one in metadata["samples"]]
 
 
 def _moved(value: Any, device: torch.device) -> Any:

@@ -108,10 +108,6 @@ class PackedTask:
         """Return samples and tokens of a pack."""
         return BatchSize(samples=len(batch.batch_data_indexes), tokens=batch.sequence_length, capacity=self._capacity)
 
-    def samples(self, batch: SimpleCustomBatch) -> list[Any]:
-        """Return which rows a pack was made of."""
-        return batch.batch_data_indexes
-
     def to(self, batch: SimpleCustomBatch, device: torch.device) -> SimpleCustomBatch:
         """Return a pack on ``device``; the given one stays where it is."""
         return batch if device.type == "cpu" else copy.copy(batch).cuda(device)

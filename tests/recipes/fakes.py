@@ -62,6 +62,9 @@ class PointsLoader:
     def drops(self) -> dict[str, dict[str, int]]:
         return {"odd": {"broken": self._next}}
 
+    def origins(self, batch: Points) -> list[str]:
+        return [f"points {batch.number}"]
+
 
 class PointsTask:
     terms = ("ce", "mse")
@@ -72,9 +75,6 @@ class PointsTask:
 
     def size(self, batch: Points) -> BatchSize:
         return BatchSize(samples=1, tokens=len(batch.y), capacity=20)
-
-    def samples(self, batch: Points) -> list[Any]:
-        return [batch.number]
 
     def to(self, batch: Points, device: torch.device) -> Points:
         return batch

@@ -59,7 +59,7 @@ class Diary(Callback):
         self._ask(trainer)
 
     def after_step(self, trainer: Trainer) -> None:
-        samples = [trainer.task.samples(batch) for batch in trainer.report.batches]
+        samples = [trainer.loader.origins(batch) for batch in trainer.report.batches]
         self.pages.append((samples, [sums.tolist() for sums in trainer.report.sums]))
         self._ask(trainer)
 

@@ -50,7 +50,7 @@ def origins_and_losses(trainer: Trainer) -> list[tuple[object, list[float]]]:
     trainer._batches = iter(trainer.loader)
     while trainer.step < trainer.config.max_steps:
         trainer.train_step()
-        rows = [trainer.task.samples(batch) for batch in trainer.report.batches]
+        rows = [trainer.loader.origins(batch) for batch in trainer.report.batches]
         seen.append((rows, trainer.report.sums[0].tolist()))
     trainer.checkpoints.save(trainer)
     return seen

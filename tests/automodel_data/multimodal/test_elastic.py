@@ -1,6 +1,7 @@
 """With other numbers of ranks and workers the unread rows are dealt out anew: none lost, none twice in the pass."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -33,6 +34,7 @@ class Corpus:
 
     def __init__(self, root: Path, tokenizer: Any, special_tokens: dict[str, int], kind: str) -> None:
         self.tokenizer, self.special_tokens = tokenizer, special_tokens
+        self.budget = {"max_num_tokens": 60}
         path = root / "rows.parquet"
         pq.write_table(pa.table({"number": list(range(ROWS))}), path, row_group_size=5)
         lines = [json.dumps({"conversations": [{"from": "gpt", "value": f"row {number} ."}]}) for number in range(ROWS)]
@@ -54,7 +56,7 @@ class Corpus:
             dataset_info=self.info,
             expected_num_tokens=20,
             max_num_tokens_per_sample=20,
-            max_num_tokens=60,
+            **self.budget,
             max_buffer_size=4,
         )
         built = BagelDataloaderConfig(config, num_workers=workers).build(
@@ -91,6 +93,19 @@ def run(corpus: Corpus, states: list[dict[str, Any]] | None, ranks: int, workers
             seen += corpus.rows(batch)
         after.append(json.loads(json.dumps(loader.state_dict())))
     return seen, after
+
+
+def rows_by_origin(loader: PackedDataLoader, batch: Any) -> list[int]:
+    """Return the numbers of a batch's rows, by the files and places that its indexes lead back to."""
+    numbers = []
+    for origin in loader.origins(batch):
+        place = origin.rpartition("rows.")[2]
+        match re.findall(r"\d+", place):
+            case [line]:
+                numbers.append(int(line) - 1)
+            case [group, row]:
+                numbers.append(5 * int(group) + int(row))
+    return numbers
 
 
 def read_to_the_end(corpus: Corpus, states: list[dict[str, Any]]) -> list[int]:
@@ -138,3 +153,18 @@ def test_the_dealt_state_is_small_plain_and_names_the_new_placement(corpus: Corp
     for rank, state in enumerate(deal([LoaderState.from_dict(state) for state in states], 3, 1, 7)):
         assert (state.rank, state.world_size, state.num_workers, state.batches) == (rank, 3, 1, 0)
         assert len(json.dumps(state.to_dict())) < 64 * 1024
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_index_leads_back_to_its_row_also_where_the_row_was_dealt_or_buffered(workers: int, corpus: Corpus) -> None:
+    corpus.budget = {"max_num_tokens": 20, "prefer_buffer_before": 8}  # so tight that samples are set aside
+    _, states = run(corpus, None, 3, 0, [6, 4, 7])
+    assert any(state["workers"][0]["buffer"] for state in states)
+    passes = set()
+    for rank in range(2):
+        loader = corpus.loader(rank, 2, workers)
+        loader.load_elastic(states)
+        for batch in islice(loader, 30):
+            assert rows_by_origin(loader, batch) == list(corpus.rows(batch))
+            passes |= {worker["groups"]["rows"]["passes"] for worker in loader.state_dict()["workers"] if worker}
+    assert {0, 1} <= passes

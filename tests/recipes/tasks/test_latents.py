@@ -14,6 +14,7 @@ from recipes import distributed
 from recipes.mistakes import ConfigError
 from recipes.models.flow import FlowInputs
 from recipes.models.vae import DctVae
+from recipes.tasks.base import Loader
 from recipes.tasks.flow import FlowTimes, FlowWeights
 from recipes.tasks.latents import LatentsTaskConfig
 
@@ -91,14 +92,14 @@ def test_a_text_to_image_batch_has_no_contexts() -> None:
     assert list(terms.groups) == ["text_to_image"]
     assert model.inputs.contexts == []
     assert task.texts(batch) == batch["metadata"]["prompts"]
-    assert task.samples(batch) == batch["metadata"]["image_paths"]
+    assert task.loader(IMAGES, WORLD, seed=0).origins(batch) == batch["metadata"]["image_paths"]
 
 
 def test_epochs_follow_each_other_without_end_in_a_new_order() -> None:
     task = settings().build(WORLD.device)
     loader = task.loader(EDITS, WORLD, seed=0)
     length = len(EDITS.build(0, 1, 2).dataloader)
-    rows = [str(task.samples(batch)) for batch in islice(loader, 2 * length)]
+    rows = [loader.origins(batch) for batch in islice(loader, 2 * length)]
     assert rows[:length] != rows[length:]
     assert {row for part in rows[:length] for row in part} == {row for part in rows[length:] for row in part}
 
@@ -107,8 +108,8 @@ def test_epochs_follow_each_other_without_end_in_a_new_order() -> None:
 def test_the_stream_goes_on_behind_a_saved_state_twice(stop: int) -> None:
     task = settings().build(WORLD.device)
 
-    def rows(loader: object, count: int) -> list[str]:
-        return [str(task.samples(batch)) for batch in islice(loader, count)]
+    def rows(loader: Loader, count: int) -> list[list[str]]:
+        return [loader.origins(batch) for batch in islice(loader, count)]
 
     expected = rows(task.loader(EDITS, WORLD, seed=0), stop + 8)
     first = task.loader(EDITS, WORLD, seed=0)
@@ -142,11 +143,11 @@ def test_what_two_ranks_left_of_an_epoch_is_dealt_to_one() -> None:
     data = ImageEditDataloaderConfig(str(INPUTS / "edit_cache"), num_workers=0, bucket_policy="partial")
     task = settings().build(WORLD.device)
     loaders = [task.loader(data, distributed.World(rank=rank, size=2, device=WORLD.device), seed=0) for rank in (0, 1)]
-    seen = [sample["row"] for loader in loaders for batch in islice(loader, 3) for sample in task.samples(batch)]
+    seen = [row for loader in loaders for batch in islice(loader, 3) for row in loader.origins(batch)]
     alone = task.loader(data, WORLD, seed=0)
     alone.load_elastic([loader.state_dict() for loader in loaders])
     for batch in alone:
         if alone.state_dict()["sampler"]["epoch"] == 1:
             break
-        seen += [sample["row"] for sample in task.samples(batch)]
+        seen += alone.origins(batch)
     assert len(seen) == len(set(seen)) == 43
