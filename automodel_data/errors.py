@@ -40,12 +40,17 @@ class DropLedger:
     def drop(self, dataset: str, reason: str, where: str = "", detail: str = "", count: int = 1) -> None:
         """Count ``count`` samples of ``dataset`` as lost; ``where`` names the file and row."""
         reasons = self._counts.setdefault(dataset, {})
-        reasons[reason] = seen = reasons.get(reason, 0) + count
-        if len(first := self._first.setdefault((dataset, reason), [])) < _LOGGED_PER_REASON:
+        before = reasons.get(reason, 0)
+        reasons[reason] = seen = before + count
+        first = self._first.setdefault((dataset, reason), [])
+        is_new = len(first) < _LOGGED_PER_REASON
+        if is_new:
             first.append(f"{where} {detail}".strip())
-        if seen <= _LOGGED_PER_REASON or seen % _LOGGED_AGAIN_EVERY == 0:
-            note = " (further ones are counted, not logged)" if seen == _LOGGED_PER_REASON else ""
-            log.warning("%s: lost a sample, %s [%d so far] %s %s%s", dataset, reason, seen, where, detail, note)
+        if is_new or seen // _LOGGED_AGAIN_EVERY > before // _LOGGED_AGAIN_EVERY:
+            what = "a sample" if count == 1 else f"{count} samples"
+            is_last = is_new and len(first) == _LOGGED_PER_REASON
+            note = " (further ones are counted, not logged)" if is_last else ""
+            log.warning("%s: lost %s, %s [%d so far] %s %s%s", dataset, what, reason, seen, where, detail, note)
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:

@@ -4,6 +4,7 @@ import difflib
 import importlib
 import inspect
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -16,6 +17,22 @@ from automodel_data.multimodal.mixture import Group
 from automodel_data.multimodal.transforms import ImageTransform
 from automodel_data.multimodal.video import FrameSampler
 from automodel_data.placement import Placement
+
+_SET_BY_THE_RUN = {
+    "dataset_name": "the group's key",
+    "tokenizer": "task.tokenizer",
+    "transform": "image_transform_args",
+    "vit_transform": "vit_image_transform_args",
+    "frame_sampler": "frame_sampler_args",
+    "data_dir_list": "dataset_info",
+    "jsonl_path_list": "dataset_info",
+    "parquet_info": "dataset_info",
+    "local_rank": "the launch",
+    "world_size": "the launch",
+    "num_workers": "the loader's num_workers",
+    "data_status": "the resume state",
+}
+"""Arguments of dataset classes that a group cannot give, and what gives them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,8 +91,17 @@ class GroupConfig:
             raise DataError(
                 f"{where}.dataset_names is {names!r}; it must be a list of keys of dataset_info.{self.name}"
             )
-        if not self.weight > 0:
-            raise DataError(f"{where}.weight is {self.weight}; it must be above 0, or leave the group out")
+        if not _is_number(self.weight) or not 0 < self.weight < math.inf:
+            raise DataError(
+                f"{where}.weight is {self.weight!r}; it must be a number above 0, or set the group to null"
+                " to leave it out"
+            )
+        if not isinstance(self.is_mandatory, bool):
+            raise DataError(f"{where}.is_mandatory is {self.is_mandatory!r}; it must be true or false")
+        for key in ("image_transform_args", "vit_image_transform_args", "frame_sampler_args"):
+            arguments = getattr(self, key)
+            if arguments is not None and not isinstance(arguments, Mapping):
+                raise DataError(f"{where}.{key} is {arguments!r}; it must be a mapping of arguments")
         if counts is None:
             return
         if not _is_list(counts) or len(counts) != len(names):
@@ -83,8 +109,8 @@ class GroupConfig:
                 f"{where}.num_used_data is {counts!r}; it must be a list with one number for each of the {len(names)} "
                 "dataset_names"
             )
-        if any(count is not None and count < 1 for count in counts):
-            raise DataError(f"{where}.num_used_data is {counts!r}; every number must be at least 1")
+        if any(count is not None and (not isinstance(count, int) or count < 1) for count in counts):
+            raise DataError(f"{where}.num_used_data is {counts!r}; every number must be whole and at least 1, or null")
 
     @property
     def dataset_type(self) -> type[DistributedIterableDataset]:
@@ -130,6 +156,8 @@ class GroupConfig:
         kind, where = self.dataset_type, f"grouped_datasets.{self.name}"
         accepted = inspect.signature(kind).parameters
         for key in self.options:
+            if key in _SET_BY_THE_RUN:
+                raise DataError(f"{where}.{key}: this is set by {_SET_BY_THE_RUN[key]}, not by the group; take it out")
             if key not in accepted:
                 raise DataError(f"{where}.{key}: unknown key{_nearest(key, self.keys() | accepted.keys())}")
         for parameter, key in (("transform", "image_transform_args"), ("vit_transform", "vit_image_transform_args")):
@@ -169,6 +197,8 @@ class GroupConfig:
         if self.name not in dataset_info:
             raise DataError(f"dataset_info has no group {self.name!r}{_nearest(self.name, dataset_info)}")
         known = dataset_info[self.name]
+        if not isinstance(known, Mapping):
+            raise DataError(f"dataset_info.{self.name} is {known!r}; it must be a mapping of datasets")
         for name in self.dataset_names:
             if name not in known:
                 raise DataError(f"dataset_info.{self.name} has no dataset {name!r}{_nearest(name, known)}")
@@ -192,6 +222,10 @@ class GroupConfig:
 
 def _is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_required(accepted: Mapping[str, inspect.Parameter], name: str) -> bool:

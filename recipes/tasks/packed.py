@@ -99,7 +99,7 @@ class PackedTask:
 
     def counts(self, batch: SimpleCustomBatch) -> torch.Tensor:
         """Return the labels (or their summed weights) and the noised latent tokens of a pack."""
-        parts = batch.to_dict()
+        parts = vars(batch)  # its to_dict would make the dense masks
         labels = self._label_weights(batch).double().sum() if "ce_loss_indexes" in parts else 0.0
         noised = len(batch.mse_loss_indexes) if "mse_loss_indexes" in parts else 0.0
         return torch.tensor([float(labels), float(noised)], dtype=torch.float64)
@@ -114,7 +114,7 @@ class PackedTask:
 
     def losses(self, model: nn.Module, batch: SimpleCustomBatch, generator: torch.Generator) -> LossTerms:
         """Encode the images, run the model and sum both losses; a latent token's error is the mean of its values'."""
-        parts = batch.to_dict()
+        parts = vars(batch)
         latents = encode_latents(self._vae, batch.padded_images, generator) if "padded_images" in parts else None
         output = model(PackedInputs.from_batch(batch, latents), generator=generator)
         none = torch.empty(0, dtype=torch.long, device=output.ce.device)

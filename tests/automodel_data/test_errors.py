@@ -58,6 +58,15 @@ def test_the_first_three_losses_of_a_reason_are_logged_and_then_every_thousandth
     assert "further ones are counted, not logged" in told[2]
 
 
+def test_a_loss_of_many_samples_at_once_is_logged_as_one(caplog: pytest.LogCaptureFixture) -> None:
+    ledger = DropLedger()
+    for group in range(5):
+        ledger.drop("t2i", "unreadable row group", f"row group {group}", count=400)
+    told = [record.getMessage() for record in caplog.records]
+    assert [message.split("row group ")[2].split()[0] for message in told] == ["0", "1", "2", "4"]
+    assert "lost 400 samples, unreadable row group [400 so far]" in told[0]
+
+
 def test_counts_survive_a_save_as_json() -> None:
     ledger = DropLedger()
     ledger.drop("t2i", "missing image", count=3)

@@ -34,6 +34,14 @@ def group(name: str, **values: Any) -> Spoil:
     return spoil
 
 
+def datasets(name: str, value: Any) -> Spoil:
+    def spoil(workshop: Any) -> dict[str, Any]:
+        workshop.info[name] = value
+        return {}
+
+    return spoil
+
+
 def group_without(name: str, key: str) -> Spoil:
     def spoil(workshop: Any) -> dict[str, Any]:
         del workshop.groups[name][key]
@@ -148,13 +156,41 @@ CONTRADICTIONS: dict[str, tuple[Spoil, str]] = {
         group("t2i", dataset_names="rows"),
         r"grouped_datasets.t2i.dataset_names is 'rows'; it must be a list of keys of dataset_info.t2i",
     ),
-    "a weight of 0": (group("t2i", weight=0), r"grouped_datasets.t2i.weight is 0; it must be above 0, or leave"),
+    "a weight of 0": (group("t2i", weight=0), r"grouped_datasets.t2i.weight is 0; it must be a number above 0, or"),
+    "a weight that is a word": (
+        group("t2i", weight="much"),
+        r"grouped_datasets.t2i.weight is 'much'; it must be a number",
+    ),
+    "a weight without end": (
+        group("t2i", weight=float("inf")),
+        r"grouped_datasets.t2i.weight is inf; it must be a number",
+    ),
+    "a word for a switch": (
+        group("t2i", is_mandatory="no"),
+        r"grouped_datasets.t2i.is_mandatory is 'no'; it must be true",
+    ),
+    "a transform that is no mapping": (
+        group("t2i", image_transform_args=224),
+        r"grouped_datasets.t2i.image_transform_args is 224; it must be a mapping of arguments",
+    ),
+    "a table of datasets that is none": (
+        datasets("t2i", "/rows"),
+        r"dataset_info.t2i is '/rows'; it must be a mapping of datasets",
+    ),
+    "an option that the run sets": (
+        group("t2i", num_workers=4),
+        r"grouped_datasets.t2i.num_workers: this is set by the loader's num_workers, not by the group; take it out",
+    ),
     "a count for every name": (
         group("t2i", num_used_data=[1, 2]),
         r"grouped_datasets.t2i.num_used_data is \[1, 2\]; it must be a list with one number for each of the 1",
     ),
     "a count that is no list": (group("t2i", num_used_data=4), r"grouped_datasets.t2i.num_used_data is 4; it must be"),
-    "a count of 0": (group("t2i", num_used_data=[0]), r"num_used_data is \[0\]; every number must be at least 1"),
+    "a count of 0": (
+        group("t2i", num_used_data=[0]),
+        r"num_used_data is \[0\]; every number must be whole and at least 1",
+    ),
+    "a count of half a file": (group("t2i", num_used_data=[0.5]), r"num_used_data is \[0.5\]; every number must be"),
     "an unknown class": (
         group("t2i", dataset_class="t2i_pretran"),
         r"grouped_datasets.t2i: no dataset class of that name; the registry has \['t2i_pretrain', 'unified_edit'",
