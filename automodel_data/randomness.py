@@ -60,16 +60,25 @@ class Randomness:
 
     @contextmanager
     def replaying(self, tape: Sequence[Draw]) -> Iterator[None]:
-        """Give the decisions of ``tape`` inside the block instead of drawing; the generators stay where they are."""
+        """Give the decisions of ``tape`` inside the block instead of drawing; the generators stay where they are.
+
+        Raises:
+            LookupError: the block takes more decisions than the tape holds, or fewer.
+        """
         self._replay = iter(tape)
         try:
             yield
+            left = sum(1 for _ in self._replay)
+            if left:
+                raise LookupError(f"{left} of {len(tape)} recorded decisions were not asked for")
         finally:
             self._replay = None
 
     def _draw(self, make: Callable[[], D]) -> D:
         if self._replay is not None:
-            return next(self._replay)  # type: ignore[return-value]  # a tape replays the calls that recorded it
+            for draw in self._replay:
+                return draw  # type: ignore[return-value]  # a tape replays the calls that recorded it
+            raise LookupError("more decisions are asked for than were recorded")
         value = make()
         if self._record is not None:
             self._record.append(value)

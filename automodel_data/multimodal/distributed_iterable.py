@@ -174,7 +174,7 @@ class DistributedIterableDataset(ShardedPaths[PathT], IterableDataset[Sample], G
         try:
             with self.rng.replaying(draws), self.tally.listening():
                 sample = self.parse(self.read_row(self.data_paths[origin.path], origin.place))
-        except SkipSample as error:
+        except (SkipSample, LookupError) as error:  # LookupError: the row asks for other decisions than it did
             raise DataError(
                 f"{self.dataset_name}: a buffered sample cannot be restored, the data changed: "
                 f"{self.where(origin.path, origin.place)}: {error}"

@@ -45,9 +45,21 @@ def get_parquet_data_paths(
     import torch.distributed as dist  # only this documented collective needs it
 
     chunk = math.ceil(len(wanted) / world_size)
-    gathered: list[list[str]] = [[] for _ in range(world_size)]
-    dist.all_gather_object(gathered, _list_parquet(wanted[rank * chunk : (rank + 1) * chunk]))
-    return [path for paths in gathered for path in paths]
+    gathered: list[list[str] | DataError] = [[] for _ in range(world_size)]
+    dist.all_gather_object(gathered, _try_to_list_parquet(wanted[rank * chunk : (rank + 1) * chunk]))
+    paths: list[str] = []
+    for found in gathered:
+        if isinstance(found, DataError):  # on every rank alike, or the others would wait for the one that failed
+            raise found
+        paths += found
+    return paths
+
+
+def _try_to_list_parquet(wanted: Sequence[tuple[str, int | None]]) -> list[str] | DataError:
+    try:
+        return _list_parquet(wanted)
+    except DataError as error:
+        return error
 
 
 def _list_parquet(wanted: Sequence[tuple[str, int | None]]) -> list[str]:

@@ -68,6 +68,14 @@ def test_a_tape_gives_the_recorded_decisions_again_and_draws_nothing() -> None:
     assert rng.state_dict() == before
 
 
+@pytest.mark.parametrize("tape", [[0.5], [0.5, 0.5, 0.5]], ids=["shorter", "longer"])
+def test_a_tape_of_other_length_than_the_decisions_asked_for_is_refused(tape: list[Draw]) -> None:
+    rng = Randomness(1)
+    with pytest.raises(LookupError, match="decisions"), rng.replaying(tape):
+        _ = rng.uniform(), rng.uniform()
+    assert 0 <= rng.uniform() < 1
+
+
 def test_a_tape_ends_with_its_block_even_when_that_fails() -> None:
     rng = Randomness(1)
     with pytest.raises(KeyError), rng.recording() as tape:

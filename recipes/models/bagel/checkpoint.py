@@ -75,7 +75,7 @@ class StoredTensor:
 
 
 def load_published(model: "Bagel", folder: str | Path) -> None:
-    """Fill every parameter from ``ema.safetensors``, ``model.safetensors`` or shards with an index.
+    """Fill every parameter from a file, or a folder's ``ema.safetensors``, ``model.safetensors`` or indexed shards.
 
     The two fixed position tables are dropped: they follow from the configuration, which may ask for other sizes.
     """
@@ -138,7 +138,7 @@ def published_state_dict(model: "Bagel") -> dict[str, Tensor]:
 
 
 def stored_tensors(folder: Path) -> Iterator[StoredTensor]:
-    """Yield the tensors of a checkpoint folder one by one, whichever way it is cut into files."""
+    """Yield the tensors of a checkpoint folder, whichever way it is cut into files, or of one file; one by one."""
     for file in _weight_files(folder):
         try:
             with safe_open(file, framework="pt") as opened:
@@ -149,6 +149,8 @@ def stored_tensors(folder: Path) -> Iterator[StoredTensor]:
 
 
 def _weight_files(folder: Path) -> list[Path]:
+    if folder.is_file():
+        return [folder]
     for name in _WEIGHT_FILES:
         if (folder / name).exists():
             return [folder / name]

@@ -182,6 +182,14 @@ def test_a_sample_whose_row_has_changed_cannot_be_restored_and_the_row_is_named(
         source.restore(sample.index, sample.draws)
 
 
+@pytest.mark.parametrize("draws", [[], [1, 2]], ids=["too few", "too many"])
+def test_a_sample_whose_row_now_asks_for_other_decisions_cannot_be_restored(draws: list[int]) -> None:
+    source = Shelves([("a", [1, 2])])
+    (sample,) = islice(iter(source), 1)
+    with pytest.raises(DataError, match=r"cannot be restored, the data changed: .*decisions"):
+        source.restore(sample.index, draws)
+
+
 # losses -----------------------------------------------------------------------------------------------------------
 
 

@@ -67,11 +67,14 @@ def test_a_folder_that_is_missing_or_empty_is_refused_with_its_name(folders: lis
 
 def list_on_rank(rank: int, folders: list[str], meeting: str, answers: Any) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
-    answers.put((rank, get_parquet_data_paths(folders, [2, None, 2], rank, 2)))
+    try:
+        answers.put((rank, get_parquet_data_paths(folders, [2, None, 2], rank, 2)))
+    except DataError as error:
+        answers.put((rank, str(error)))
     torch.distributed.destroy_process_group()
 
 
-def test_two_ranks_list_their_folders_and_both_have_all_paths(folders: list[str], tmp_path: Path) -> None:
+def list_on_two_ranks(folders: list[str], tmp_path: Path) -> dict[int, Any]:
     context = mp.get_context("fork")
     answers = context.SimpleQueue()
     ranks = [
@@ -83,7 +86,18 @@ def test_two_ranks_list_their_folders_and_both_have_all_paths(folders: list[str]
     listed = dict(answers.get() for _ in ranks)
     for process in ranks:
         process.join()
+    return listed
+
+
+def test_two_ranks_list_their_folders_and_both_have_all_paths(folders: list[str], tmp_path: Path) -> None:
+    listed = list_on_two_ranks(folders, tmp_path)
     assert names(listed[0]) == names(listed[1]) == "abdeff"
+
+
+def test_a_folder_that_one_rank_cannot_list_is_refused_on_both(folders: list[str], tmp_path: Path) -> None:
+    listed = list_on_two_ranks([*folders[:2], str(tmp_path / "none")], tmp_path)
+    assert listed[0] == listed[1]
+    assert "none' is not a directory" in listed[0]
 
 
 def test_footers_tell_row_groups_and_which_files_are_broken(tmp_path: Path) -> None:

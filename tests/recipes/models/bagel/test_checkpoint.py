@@ -36,6 +36,12 @@ def test_a_published_file_fills_every_parameter(tiny_config, folder, weights):
     assert_loaded(replace(tiny_config, pretrained=PublishedWeights(folder=str(folder))).build(), weights)
 
 
+def test_a_file_may_be_named_itself(tiny_config, folder, weights):
+    file = folder / "mine.safetensors"
+    save_file(weights, file)
+    assert_loaded(replace(tiny_config, pretrained=PublishedWeights(folder=str(file))).build(), weights)
+
+
 def test_a_published_file_holds_the_two_fixed_tables(tiny_config, weights):
     assert weights["vit_pos_embed.pos_embed"].shape == (4**2, 32)
     assert weights["latent_pos_embed.pos_embed"].shape == (8**2, 32)
