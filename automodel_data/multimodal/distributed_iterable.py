@@ -105,18 +105,25 @@ class DistributedIterableDataset(ShardedPaths[PathT], IterableDataset[Sample], G
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the last row read, and what was lost so far."""
-        return {"paths": len(self.data_paths), **self.cursor.to_dict(), "drops": self.ledger.state_dict()}
+        return {
+            "paths": len(self.data_paths),
+            "order": self.order_digest,
+            **self.cursor.to_dict(),
+            "drops": self.ledger.state_dict(),
+        }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue behind a saved position when next iterated.
 
         Raises:
-            DataError: the state was saved with another number of paths.
+            DataError: the state was saved with another number of paths, with other ones or in another order.
         """
-        if state_dict["paths"] != len(self.data_paths):
+        saved, now = state_dict["paths"], len(self.data_paths)
+        if (saved, state_dict["order"]) != (now, self.order_digest):
+            found = f"there are {now} now" if saved != now else "the same number are there, but not these in this order"
             raise DataError(
-                f"{self.dataset_name}: the data state was saved with {state_dict['paths']} paths, there are "
-                f"{len(self.data_paths)} now: resume with the same files, or start anew"
+                f"{self.dataset_name}: the data state was saved with {saved} paths, {found}: resume with the same "
+                "files, num_used_data and data_seed, or start anew"
             )
         self.cursor = Cursor.from_dict(state_dict)
         self.ledger.load_state_dict(state_dict["drops"])

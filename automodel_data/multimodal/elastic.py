@@ -64,7 +64,7 @@ def deal(states: Sequence[LoaderState], world_size: int, num_workers: int, globa
     buffered = [
         asdict(BufferedSample.from_dict(sample).among_all_paths()) for stream in started for sample in stream["buffer"]
     ]
-    batches = sum(state.batches for state in states)
+    batches = states[0].dealt_after + sum(state.batches for state in states)
     dealt = [
         {
             "yielded": 0,
@@ -81,6 +81,7 @@ def deal(states: Sequence[LoaderState], world_size: int, num_workers: int, globa
             world_size=world_size,
             num_workers=num_workers,
             batches=0,
+            dealt_after=batches,
             workers=dealt[rank * per_rank : (rank + 1) * per_rank],
         )
         for rank in range(world_size)
@@ -89,7 +90,8 @@ def deal(states: Sequence[LoaderState], world_size: int, num_workers: int, globa
 
 def _deal_source(name: str, streams: Mapping[Placement, Mapping[str, Any] | None], parts: int) -> list[dict[str, Any]]:
     sources = {placement: stream["groups"][name] for placement, stream in streams.items() if stream is not None}
-    paths = next(iter(sources.values()))["paths"]
+    known = next(iter(sources.values()))
+    paths = known["paths"]
     readers = [_Reader.of(placement, sources.get(placement), paths) for placement in streams]
     first = min(reader.passes for reader in readers)
     last = max(reader.passes + len(reader.shares) for reader in readers)
@@ -104,6 +106,7 @@ def _deal_source(name: str, streams: Mapping[Placement, Mapping[str, Any] | None
     return [
         {
             "paths": paths,
+            "order": known["order"],
             **Cursor(passes=first, dealt=[_part(share, part, parts) for share in passes]).to_dict(),
             "drops": drops if part == 0 else {},
         }

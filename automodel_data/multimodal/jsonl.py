@@ -2,9 +2,11 @@
 
 import mmap
 import random
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
 from typing import overload
 
@@ -42,6 +44,11 @@ class JsonlFile:
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return len(self._bytes)
 
     def line(self, number: int) -> bytes:
         """Return a line without its end."""
@@ -88,12 +95,12 @@ class JsonlLines(Sequence[tuple[str, str]]):
         files = tuple(JsonlFile(path) for path in paths)
         parts = []
         for number, (file, count) in enumerate(zip(files, counts, strict=True)):
-            order = list(range(len(file)))
+            order = array("q", range(len(file)))
             if shuffle_seed is not None:
                 random.Random(shuffle_seed).shuffle(order)
-            parts.append([(number, line) for line in order[:count]])
-        entries = np.array([entry for part in parts for entry in part], dtype=np.int64).reshape(-1, 2)
-        return cls(files, tuple(image_dirs), entries)
+            lines = np.frombuffer(order, dtype=np.int64)[:count]
+            parts.append(np.column_stack([np.full_like(lines, number), lines]))
+        return cls(files, tuple(image_dirs), np.concatenate(parts))
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -120,19 +127,27 @@ class JsonlLines(Sequence[tuple[str, str]]):
         """Return the same lines in another order."""
         return JsonlLines(self.files, self.image_dirs, self.entries[np.asarray(order, dtype=np.int64)])
 
-    def sorted_order(self) -> list[int]:
+    def sorted_order(self) -> "array[int]":
         """Return the indexes that sort by line, then image directory, without holding all lines at once."""
-
-        def prefix(index: int) -> bytes:
-            return self._line(index)[:_SORT_PREFIX]
 
         def whole(index: int) -> tuple[bytes, str]:
             return self._line(index), self.image_dirs[self.entries[index, 0]]
 
-        order: list[int] = []
-        for _, run in groupby(sorted(range(len(self)), key=prefix), key=prefix):
-            order += sorted(run, key=whole)
-        return order
+        prefixes = np.fromiter(map(self._line, range(len(self))), dtype=f"S{_SORT_PREFIX}", count=len(self))
+        order = np.argsort(prefixes, kind="stable")
+        prefixes = prefixes[order]
+        bounds = np.flatnonzero(np.concatenate([[True], prefixes[1:] != prefixes[:-1], [True]]))
+        for start, stop in pairwise(bounds):
+            if stop - start > 1:
+                order[start:stop] = sorted(order[start:stop], key=whole)
+        return array("q", order.astype(np.int64).tobytes())
+
+    def digest(self) -> str:
+        """Return a digest of the files' names and sizes, and of the order of their lines."""
+        digest = blake2b(self.entries.tobytes(), digest_size=8)
+        for file in self.files:
+            digest.update(f"{file.path.rpartition('/')[2]}\0{file.size}\0".encode())
+        return digest.hexdigest()
 
     def _line(self, index: int) -> bytes:
         file, line = self.entries[index]

@@ -41,8 +41,8 @@ class _WorkerStream(IterableDataset):
         info = get_worker_info()
         number = 0 if info is None else (info.id + self._state.next_worker) % info.num_workers
         self._dataset.worker_id = None if info is None else number
-        self._dataset.load_state_dict(self._state.workers[number])
         try:
+            self._dataset.load_state_dict(self._state.workers[number])
             yield from map(_collated, self._dataset.packs_with_state())  # unlike a loop, it holds no pack
         except DataError as error:
             yield error

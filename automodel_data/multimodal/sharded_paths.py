@@ -2,7 +2,8 @@
 
 import random
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import MutableSequence, Sequence
+from hashlib import blake2b
 from typing import Any, Generic, TypeVar
 
 from torch.utils.data import get_worker_info
@@ -29,6 +30,7 @@ class ShardedPaths(Generic[PathT]):
         self.num_workers = num_workers
         self.worker_id: int | None = None
         self.data_paths: Sequence[PathT] = []
+        self.order_digest = ""
         self.data_paths_per_rank: Sequence[PathT] = []
 
     @abstractmethod
@@ -44,13 +46,22 @@ class ShardedPaths(Generic[PathT]):
         order = self.sorted_order()
         random.Random(seed).shuffle(order)
         self.data_paths = self.reordered(order)
+        self.order_digest = self.digest()
         share = self._placement().rank_share(len(self.data_paths))
         self.data_paths_per_rank = self.reordered(share)
         check_share(self.dataset_name, len(self.data_paths), self.world_size, "rank", "ranks")
         if self.num_workers > 0:
             check_share(self.dataset_name, len(share), self.num_workers, "worker", "workers on each rank")
 
-    def sorted_order(self) -> list[int]:
+    def digest(self) -> str:
+        """Return a digest of the paths' names in their order; the folder that they lie in does not count."""
+        digest = blake2b(digest_size=8)
+        for path in self.data_paths:
+            for part in path if isinstance(path, tuple) else (path,):
+                digest.update(f"{str(part).rpartition('/')[2]}\0".encode())
+        return digest.hexdigest()
+
+    def sorted_order(self) -> MutableSequence[int]:
         """Return the indexes that sort the paths; tuples sort by their first two fields."""
 
         def key(index: int) -> Any:

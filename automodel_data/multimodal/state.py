@@ -53,13 +53,20 @@ class StreamState:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoaderState:
-    """Where all workers of a rank stand behind the last pack handed out."""
+    """Where all workers of a rank stand behind the last pack handed out.
+
+    Args:
+        batches: Packs handed out since the start, or since the rows were dealt out anew.
+        workers: The streams' states; None: not begun.
+        dealt_after: Packs that all ranks had handed out when the rows were last dealt out anew (see ``elastic``).
+    """
 
     rank: int
     world_size: int
     num_workers: int
     batches: int
     workers: Sequence[Mapping[str, Any] | None]
+    dealt_after: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
@@ -86,13 +93,7 @@ class LoaderState:
         """Return the state behind one more batch, that of the next worker."""
         workers = list(self.workers)
         workers[self.next_worker] = stream
-        return LoaderState(
-            rank=self.rank,
-            world_size=self.world_size,
-            num_workers=self.num_workers,
-            batches=self.batches + 1,
-            workers=workers,
-        )
+        return replace(self, batches=self.batches + 1, workers=workers)
 
     def check(self, rank: int, world_size: int, num_workers: int) -> None:
         """Refuse to resume elsewhere.

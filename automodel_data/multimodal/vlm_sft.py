@@ -1,7 +1,7 @@
 """Conversations about images or a video, one JSON line each."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableSequence, Sequence
 from typing import Any
 
 from automodel_data.errors import SkipSample
@@ -78,8 +78,11 @@ class SftJSONLIterableDataset(DistributedIterableDataset[Line, Line]):
         """Return the selected lines as ``(line, image directory)``."""
         return JsonlLines.take(jsonl_path_list, data_dir_list, num_used_data, shuffle_seed if shuffle_lines else None)
 
-    def sorted_order(self) -> list[int]:
+    def sorted_order(self) -> MutableSequence[int]:
         return self.data_paths.sorted_order()
+
+    def digest(self) -> str:
+        return self.data_paths.digest()
 
     def reordered(self, order: Sequence[int]) -> JsonlLines:
         return self.data_paths.reordered(order)

@@ -163,6 +163,23 @@ def test_a_state_from_other_files_is_refused_with_both_counts() -> None:
         Shelves(LIBRARY[:3]).load_state_dict(state)
 
 
+def test_a_state_from_as_many_other_files_or_from_another_order_is_refused() -> None:
+    source = Shelves(LIBRARY)
+    wrong = "shelves: the data state was saved with 4 paths, the same number are there, but not these in this order: "
+    with pytest.raises(DataError, match=wrong):
+        Shelves([*LIBRARY[:3], ("e", [-8, 9])]).load_state_dict(source.state_dict())
+    state = source.state_dict()
+    source.set_epoch(7)
+    with pytest.raises(DataError, match=wrong):
+        source.load_state_dict(state)
+
+
+def test_a_state_from_the_same_files_elsewhere_is_taken() -> None:
+    here, there = (Shelves([(f"{folder}/{name}", rows) for name, rows in LIBRARY]) for folder in ("/a", "/b/c"))
+    there.load_state_dict(here.state_dict())
+    assert there.state_dict() == here.state_dict()
+
+
 def test_a_restored_sample_has_the_decisions_that_were_drawn_and_draws_nothing() -> None:
     source = Shelves(LIBRARY)
     samples = list(islice(iter(source), 5))

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from automodel_data.errors import DataError
 from automodel_data.multimodal.datasets import BagelDatasetConfig
 from automodel_data.multimodal.elastic import deal
 from automodel_data.multimodal.interleave import InterleavedBaseIterableDataset, ParquetStandardIterableDataset
@@ -153,6 +154,33 @@ def test_the_dealt_state_is_small_plain_and_names_the_new_placement(corpus: Corp
     for rank, state in enumerate(deal([LoaderState.from_dict(state) for state in states], 3, 1, 7)):
         assert (state.rank, state.world_size, state.num_workers, state.batches) == (rank, 3, 1, 0)
         assert len(json.dumps(state.to_dict())) < 64 * 1024
+
+
+def test_every_deal_draws_from_new_generators(corpus: Corpus) -> None:
+    _, states = run(corpus, None, 2, 0, [2, 2])
+    draws = []
+    for _ in range(2):  # as a run that is resumed elsewhere and stopped at once
+        dealt = deal([LoaderState.from_dict(state) for state in states], 1, 0, 7)
+        draws.append(dealt[0].workers[0]["randomness"])  # type: ignore[index]
+        _, states = run(corpus, states, 1, 0, [4])
+    assert dealt[0].dealt_after == 8
+    assert draws[0] != draws[1]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_other_groups_are_refused_in_one_line(workers: int, corpus: Corpus) -> None:
+    _, (state,) = run(corpus, None, 1, workers, [2])
+    corpus.groups = {"others": corpus.groups["rows"] | {"dataset_class": "vlm_sft"}}
+    corpus.groups["others"]["image_transform_args"] = corpus.groups["others"]["image_transform_args"] | {
+        "image_stride": 14
+    }
+    corpus.info = {"others": corpus.info["rows"]}
+    loader = corpus.loader(0, 1, workers)
+    loader.load_state_dict(state)
+    with pytest.raises(
+        DataError, match=r"^the data state was saved with the groups \['rows'\], this run has \['others'\]"
+    ):
+        next(iter(loader))
 
 
 @pytest.mark.parametrize("workers", [0, 2])

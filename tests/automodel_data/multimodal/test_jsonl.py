@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,30 @@ def test_lines_sort_by_their_text_then_by_their_folder(files: list[str]) -> None
     lines = JsonlLines.take(files, ["2", "1"], [None, 4], shuffle_seed=3)
     ordered = lines.reordered(lines.sorted_order())
     assert list(ordered) == sorted(lines)
+
+
+def test_short_and_empty_lines_sort_like_the_long_ones(tmp_path: Path) -> None:
+    content = [b"b\0", b"b", b"", b"b\0\0", b"a\r\r", b"a\x01", b"", b"c" * 64, b"c" * 63, b"c" * 64 + b"a"]
+    (tmp_path / "rows.jsonl").write_bytes(b"\n".join(content) + b"\n")
+    lines = JsonlLines.take([str(tmp_path / "rows.jsonl")], ["here"], [None], shuffle_seed=None)
+    assert list(lines.reordered(lines.sorted_order())) == sorted(lines)
+
+
+def test_the_digest_tells_other_lines_and_another_order_but_not_another_folder(
+    files: list[str], tmp_path: Path
+) -> None:
+    def digest(paths: list[str], counts: list[int], seed: int | None = None) -> str:
+        return JsonlLines.take(paths, ["1", "2"], counts, seed).digest()
+
+    moved = [str(shutil.copy(file, tmp_path / f"moved-{Path(file).name}")) for file in files]
+    elsewhere = [str(Path(tmp_path, "else", Path(file).name)) for file in files]
+    Path(elsewhere[0]).parent.mkdir()
+    for file, target in zip(files, elsewhere, strict=True):
+        shutil.copy(file, target)
+    wanted = digest(files, [6, 6])
+    assert digest(elsewhere, [6, 6]) == wanted
+    others = [digest(files, [6, 5]), digest(files, [6, 6], seed=1), digest(moved, [6, 6]), digest(files[::-1], [6, 6])]
+    assert wanted not in others
 
 
 def test_a_slice_is_a_selection_of_the_same_files(files: list[str]) -> None:
