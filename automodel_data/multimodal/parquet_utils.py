@@ -103,24 +103,16 @@ def read_footers(paths: Sequence[str]) -> Footers:
     )
 
 
-def count_row_groups(path: str) -> int:
-    """Read the footer of a file.
-
-    Raises:
-        SkipSample: the file is missing or broken.
-    """
+def _try_to_count_row_groups(path: str) -> int | SkipSample:
     try:
         with open_parquet(path) as file:
             return file.num_row_groups
     except UNREADABLE as error:
-        raise SkipSample("unreadable parquet file", f"{path}: {error}") from error
+        return _unreadable_file(path, error)
 
 
-def _try_to_count_row_groups(path: str) -> int | SkipSample:
-    try:
-        return count_row_groups(path)
-    except SkipSample as error:
-        return error
+def _unreadable_file(path: str, error: Exception) -> SkipSample:
+    return SkipSample("unreadable parquet file", f"{path}: {error}")
 
 
 class ParquetRow(Mapping[str, Any]):
@@ -147,18 +139,43 @@ class ParquetRow(Mapping[str, Any]):
         return self._batch.num_columns
 
 
-def read_row_group(path: str, group: int, start: int, lose: LoseRows) -> Iterator[tuple[int, ParquetRow]]:
-    """Yield ``(row, values)`` of one row group from row ``start``, a few rows in memory at a time.
+def read_parquet_file(path: str, group: int, start: int, lose: LoseRows) -> Iterator[tuple[int, int, ParquetRow]]:
+    """Yield ``(row group, row, values)`` of one file, from row ``start`` of row group ``group`` on.
 
-    Where reading fails, what is left of the group is reported to ``lose``, and the next group starts afresh.
+    Where reading fails, what is left of the row group is reported to ``lose``, and the next one starts afresh.
+
+    Raises:
+        SkipSample: the file cannot be opened.
     """
-    following, size = start, start + 1
     try:
-        with open_parquet(path) as file:
-            size = file.metadata.row_group(group).num_rows
-            for row, values in _rows(path, file, group, start):
-                yield row, values
-                following = row + 1
+        file = open_parquet(path)
+    except UNREADABLE as error:
+        raise _unreadable_file(path, error) from error
+    with file:
+        for number in range(group, file.num_row_groups):
+            for row, values in _rows_or_losses(path, file, number, start if number == group else 0, lose):
+                yield number, row, values
+
+
+def read_row_group(path: str, group: int, start: int, lose: LoseRows) -> Iterator[tuple[int, ParquetRow]]:
+    """Yield ``(row, values)`` of one row group from row ``start``; see ``read_parquet_file``."""
+    try:
+        file = open_parquet(path)
+    except UNREADABLE as error:
+        lose("unreadable row group", f"{path}, row group {group}", f"from row {start}: {error}", 1)
+        return
+    with file:
+        yield from _rows_or_losses(path, file, group, start, lose)
+
+
+def _rows_or_losses(
+    path: str, file: pq.ParquetFile, group: int, start: int, lose: LoseRows
+) -> Iterator[tuple[int, ParquetRow]]:
+    following, size = start, file.metadata.row_group(group).num_rows
+    try:
+        for row, values in _rows(path, file, group, start):
+            yield row, values
+            following = row + 1
     except UNREADABLE as error:
         lose("unreadable row group", f"{path}, row group {group}", f"from row {following}: {error}", size - following)
 

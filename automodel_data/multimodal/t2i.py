@@ -8,10 +8,9 @@ from automodel_data.errors import SkipSample
 from automodel_data.multimodal.distributed_iterable import DistributedIterableDataset
 from automodel_data.multimodal.parquet_utils import (
     ParquetRow,
-    count_row_groups,
     get_parquet_data_paths,
+    read_parquet_file,
     read_parquet_row,
-    read_row_group,
 )
 from automodel_data.multimodal.plan import PlannedImage, Position, Sample, TextItem, VaeItem
 from automodel_data.multimodal.transforms import ImageTransform
@@ -53,13 +52,10 @@ class T2IIterableDataset(DistributedIterableDataset[str, ParquetRow]):
     def read_path(self, path: str, after: list[int] | None) -> Iterator[tuple[list[int], ParquetRow]]:
         first, start = (0, 0) if after is None else (after[0], after[1] + 1)
         try:
-            row_groups = count_row_groups(path)
+            for group, row, values in read_parquet_file(path, first, start, self.tally.lose_rows):
+                yield [group, row], values
         except SkipSample as unreadable:
             self.tally.tell(unreadable)
-            return
-        for group in range(first, row_groups):
-            for row, values in read_row_group(path, group, start if group == first else 0, self.tally.lose_rows):
-                yield [group, row], values
 
     def read_row(self, path: str, place: list[int]) -> ParquetRow:
         return read_parquet_row(path, *place)

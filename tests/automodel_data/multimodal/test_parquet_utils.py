@@ -12,11 +12,13 @@ import torch.multiprocessing as mp
 from pyarrow import fs
 
 from automodel_data.errors import DataError, SkipSample
+from automodel_data.multimodal import parquet_utils
 from automodel_data.multimodal.parquet_utils import (
     get_parquet_data_paths,
     init_arrow_pf_fs,
     open_parquet,
     read_footers,
+    read_parquet_file,
     read_parquet_row,
     read_row_group,
 )
@@ -202,6 +204,24 @@ def test_a_row_group_whose_bytes_are_broken_is_counted_with_all_its_rows(path: s
     assert list(read_row_group(path, 0, 10, losses)) == []
     assert [count for _, _, count in losses.seen] == [40, 30]
     assert [row for row, _ in read_row_group(path, 1, 0, losses)] == list(range(40))
+
+
+@pytest.mark.parametrize(("group", "start"), [(0, 0), (0, 39), (1, 5), (1, 40)])
+def test_a_file_is_read_to_its_end_from_any_row_and_opened_once(
+    group: int, start: int, path: str, losses: Losses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(parquet_utils, "open_parquet", lambda path: (opened.append(path), open_parquet(path))[1])
+    rows = [(number, row, values["n"]) for number, row, values in read_parquet_file(path, group, start, losses)]
+    assert [value for *_, value in rows] == list(range(40 * group + start, 80))
+    assert all(40 * number + row == value for number, row, value in rows)
+    assert (opened, losses.seen) == ([path], [])
+
+
+def test_behind_a_broken_row_group_a_file_goes_on_from_the_next_ones_beginning(path: str, losses: Losses) -> None:
+    break_pages(path, 0, 1)
+    assert [(group, row) for group, row, _ in read_parquet_file(path, 0, 10, losses)] == [(1, row) for row in range(40)]
+    assert losses.seen == [("unreadable row group", f"{path}, row group 0", 30)]
 
 
 def test_a_row_group_that_breaks_off_is_counted_from_its_first_missing_row(tmp_path: Path, losses: Losses) -> None:
