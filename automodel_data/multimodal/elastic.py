@@ -64,6 +64,7 @@ def deal(states: Sequence[LoaderState], world_size: int, num_workers: int, globa
     buffered = [
         asdict(BufferedSample.from_dict(sample).among_all_paths()) for stream in started for sample in stream["buffer"]
     ]
+    drops = merge_counts(*(stream["drops"] for stream in started))
     batches = states[0].dealt_after + sum(state.batches for state in states)
     dealt = [
         {
@@ -71,6 +72,7 @@ def deal(states: Sequence[LoaderState], world_size: int, num_workers: int, globa
             "randomness": Randomness(_seed(global_seed, batches, part)).state_dict(),
             "groups": {name: shares[part] for name, shares in groups.items()},
             "buffer": buffered[part::parts],
+            "drops": drops if part == 0 else {},
         }
         for part in range(parts)
     ]

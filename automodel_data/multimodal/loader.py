@@ -120,9 +120,9 @@ class PackedDataLoader:
 
     def drops(self) -> dict[str, dict[str, int]]:
         """Return the samples lost up to the last pack handed out, by group and reason."""
-        return merge_counts(
-            *(group["drops"] for worker in self._state.workers if worker for group in worker["groups"].values())
-        )
+        streams = [stream for stream in self._state.workers if stream is not None]
+        sources = [source for stream in streams for source in stream["groups"].values()]
+        return merge_counts(*(part["drops"] for part in [*streams, *sources]))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -185,6 +185,7 @@ class PackedDataset(IterableDataset):
             group.rewind(self.worker_id)
             group.source.adopt(self._rng, policy)
         self._set_resume_point([], 0)
+        self._ledger = DropLedger()
         if self._resume is not None:
             self._restore(self._resume)
 
@@ -205,6 +206,7 @@ class PackedDataset(IterableDataset):
             randomness=self._rng_state_dict(),
             groups=self._grouped_dataset_state_dicts(),
             buffer=buffer,
+            drops=self._ledger.counts,
         ).to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any] | None) -> None:
@@ -235,6 +237,7 @@ class PackedDataset(IterableDataset):
         self._load_grouped_dataset_state_dicts(state.groups)
         buffer = [self._mixture.source(one.index.dataset_name).restore(one.index, one.draws) for one in state.buffer]
         self._set_resume_point(buffer, state.yielded)
+        self._ledger.load_state_dict(state.drops)
         self._load_rng_state_dict(state.randomness)
 
     def _set_resume_point(self, buffer: list[Sample], yielded_batches: int) -> None:

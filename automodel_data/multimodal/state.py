@@ -40,6 +40,7 @@ class StreamState:
     randomness: Mapping[str, Any]
     groups: Mapping[str, Mapping[str, Any]]
     buffer: Sequence[BufferedSample]
+    drops: Mapping[str, Mapping[str, int]]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""

@@ -207,6 +207,20 @@ def test_a_buffer_of_edits_is_restored_with_its_order_and_its_losses_counted_onc
     assert loader.drops() == whole.dataloader.drops()
 
 
+def test_losses_that_belong_to_no_group_are_counted_on_after_a_resume(workshop: Any) -> None:
+    workshop.add_lengths("a", [10, 11, 12, 13])
+    state = workshop.build().dataloader.state_dict()
+    for resumed in (1, 2, 3):
+        loader = workshop.build().dataloader
+        loader.load_state_dict(json.loads(json.dumps(state)))
+        batches = iter(loader)
+        next(batches)
+        loader.dataset._log_drop("unforeseen", "resume %d", resumed)
+        next(batches)
+        state = loader.state_dict()
+        assert loader.drops()["packing"] == {"unforeseen": resumed}
+
+
 def test_a_resume_position_can_be_given_for_each_group(workshop: Any) -> None:
     workshop.add_lengths("a", [10, 11, 12, 13], 2)
     dataset = make_bagel_multimodal_dataset(
