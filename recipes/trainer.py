@@ -70,9 +70,9 @@ class Trainer:
 
     def fit(self) -> Mapping[str, float]:
         """Train up to ``max_steps``; return the latest metrics."""
-        self._batches = iter(self.loader)
         for callback in self.callbacks:
             callback.start(self)
+        self._batches = iter(self.loader)
         while self.step < self.config.max_steps and not self.stopping:
             self.train_step()
             if self.step % self.config.log_every_steps == 0:

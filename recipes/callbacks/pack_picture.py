@@ -20,5 +20,6 @@ class PackPicture(Callback):
         """Draw it, unless a resumed run had no step left to take."""
         if trainer.world.leads and trainer.report is not None:
             picture = trainer.directory / FILE_NAME
-            draw_pack(trainer.report.batches[0], trainer.task.tokenizer, picture)
+            pack = trainer.report.batches[0]
+            draw_pack(pack, trainer.loader.origins(pack), trainer.task.tokenizer, picture)
             log.info("a pack: %s", picture)

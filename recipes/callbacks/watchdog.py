@@ -1,37 +1,113 @@
-"""Say where every thread is when no step has ended for too long."""
+"""Say where every thread is, and which files are being read, when no step has ended for too long."""
 
 import faulthandler
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO
+
+import psutil
 
 from recipes.callbacks.base import Callback
 from recipes.trainer import Trainer
 
+log = logging.getLogger(__name__)
+
+_STDERR = 2
+
 
 @dataclass(kw_only=True, slots=True)
 class Watchdog(Callback):
-    """Write every thread's stack to ``stacks-rank<N>.txt`` in the run directory after ``seconds`` without a step.
+    """After ``seconds`` without a step, write every thread's stack and warn which files are open.
+
+    The stacks of the rank and of its data workers go to ``stacks-rank<N>.txt`` in the run directory.
 
     Args:
-        seconds: How long a step may take; the stacks are written again each time as many have passed.
+        seconds: How long a step may take; all is told again each time as many have passed.
     """
 
     seconds: float = 300.0
     _file: IO[str] | None = field(default=None, init=False)
+    _watch: "_Watch | None" = field(default=None, init=False)
 
     def start(self, trainer: Trainer) -> None:
         """Start the clock."""
-        self._file = (trainer.directory / f"stacks-rank{trainer.world.rank}.txt").open("a")
+        stacks = trainer.directory / f"stacks-rank{trainer.world.rank}.txt"
+        self._file = stacks.open("a")
+        faulthandler.register(signal.SIGQUIT, file=self._file)  # for data workers: they are forked with it
+        self._watch = _Watch(self.seconds, stacks)
+        self._watch.start()
         self._wind()
 
     def after_step(self, trainer: Trainer) -> None:
         """Start it anew."""
+        self._watch.stepped.set()
         self._wind()
 
     def finish(self, trainer: Trainer) -> None:
         """Stop it."""
+        self._watch.end()
         faulthandler.cancel_dump_traceback_later()
+        faulthandler.unregister(signal.SIGQUIT)
         self._file.close()
+        stacks = Path(self._file.name)
+        if stacks.stat().st_size == 0:
+            stacks.unlink()
 
-    def _wind(self) -> None:
+    def _wind(self) -> None:  # faulthandler's own thread needs no GIL, which a hanging library may hold
         faulthandler.dump_traceback_later(self.seconds, repeat=True, file=self._file)
+
+
+class _Watch(threading.Thread):
+    """Waits for steps, and reports when there is none."""
+
+    def __init__(self, seconds: float, stacks: Path) -> None:
+        super().__init__(name="watchdog", daemon=True)
+        self.stepped = threading.Event()
+        self._ended = False
+        self._seconds = seconds
+        self._stacks = stacks
+
+    def run(self) -> None:
+        """Report each time ``seconds`` have passed without a step."""
+        while not self._ended:
+            if self.stepped.wait(self._seconds):
+                self.stepped.clear()
+            else:
+                self._report()
+
+    def end(self) -> None:
+        """Stop waiting."""
+        self._ended = True
+        self.stepped.set()
+        self.join()
+
+    def _report(self) -> None:
+        workers = multiprocessing.active_children()
+        if multiprocessing.get_start_method() == "fork":  # others have not inherited the handler
+            for worker in workers:
+                os.kill(worker.pid, signal.SIGQUIT)
+        processes = [os.getpid(), *(worker.pid for worker in workers)]
+        log.warning(
+            "no step for %g s; open files: %s; stacks of this rank and its %d data workers: %s",
+            self._seconds,
+            ", ".join(open_files(processes, but_in=self._stacks.parent)) or "none",
+            len(workers),
+            self._stacks,
+        )
+
+
+def open_files(processes: Sequence[int], but_in: Path) -> list[str]:
+    """Return the files that ``processes`` have open, besides their standard streams and those in ``but_in``."""
+    paths: set[str] = set()
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):  # it has just ended
+            opened = psutil.Process(process).open_files()
+            paths |= {file.path for file in opened if file.fd > _STDERR}
+    return sorted(path for path in paths if not Path(path).is_relative_to(but_in.resolve()))

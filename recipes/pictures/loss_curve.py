@@ -82,7 +82,8 @@ def _groups(curves: Mapping[str, Curve], terms: Sequence[str]) -> dict[str, str]
 
 
 def _draw_panel(axes: Axes, term: str, curves: Mapping[str, Curve], groups: Mapping[str, str]) -> None:
-    named = {term: ALL_COLOUR} | {f"{term}/{group}": colour for group, colour in groups.items()}
+    parts = {name: colour for group, colour in groups.items() if (name := f"{term}/{group}") in curves}
+    named = parts if len(parts) == 1 else {term: ALL_COLOUR} | parts  # the curve of one part is that of all
     for name, colour in named.items():
         width = 3.0 if name == term else 1.5
         if name in curves:

@@ -1,5 +1,6 @@
 """One pack as a picture: a bar to scale, then every sample with its texts and images in place. Lengths in pixels."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +39,7 @@ class Band:
     """One sample's tiles in rows below each other; ``top`` is that of the first row."""
 
     sample: PackedSample
+    origin: str
     rows: list[list[Tile]]
     top: int
 
@@ -46,13 +48,17 @@ class Band:
         return sum(max(tile.height for tile in row) + TILE_GAP for row in self.rows) - TILE_GAP
 
 
-def draw_pack(batch: SimpleCustomBatch, tokenizer: Tokenizer, png: Path) -> None:
-    """Draw a packed batch (on the CPU) with its splits coloured by attention mode and its losses underlined."""
+def draw_pack(batch: SimpleCustomBatch, origins: Sequence[str], tokenizer: Tokenizer, png: Path) -> None:
+    """Draw a packed batch (on the CPU) with its splits coloured by attention mode and its losses underlined.
+
+    Args:
+        origins: File and row of each sample, as ``Loader.origins`` names them.
+    """
     pack = unpack(batch)
     bands: list[Band] = []
     top = HEAD
-    for sample in pack.samples:
-        bands.append(Band(sample=sample, rows=_wrap(sample, tokenizer), top=top))
+    for sample, origin in zip(pack.samples, origins, strict=True):
+        bands.append(Band(sample=sample, origin=origin, rows=_wrap(sample, tokenizer), top=top))
         top += bands[-1].height + SAMPLE_GAP
     page = Image.new("RGB", (PAGE_WIDTH, top + MARGIN - SAMPLE_GAP), PAPER)
     _paint_head(page, pack)
@@ -79,11 +85,11 @@ def _paint_band(page: Image.Image, number: int, band: Band) -> None:
     pen = ImageDraw.Draw(page)
     line = band.top - SAMPLE_GAP // 2
     pen.line((MARGIN, line, PAGE_WIDTH - MARGIN, line), fill="#dcdfe5", width=2)
-    position = band.sample.position
-    place = position if isinstance(position, int) else " / ".join(map(str, position))
     pen.text((MARGIN, band.top + 2), f"{number}  {band.sample.dataset}", font=font(21, bold=True), fill=INK)
-    for offset, text in ((34, f"row {place}, worker {band.sample.worker}"), (60, f"{band.sample.length:,} tokens")):
-        pen.text((MARGIN, band.top + offset), text, font=font(18), fill=FAINT_INK)
+    file, _, place = band.origin.rpartition("/")[2].partition(", ")
+    labels = (f"{band.sample.length:,} tokens", file, place)
+    for number, text in enumerate(labels):
+        pen.text((MARGIN, band.top + 34 + 26 * number), _shortened(text), font=font(18), fill=FAINT_INK)
     top = band.top
     for row in band.rows:
         left = MARGIN + LABELS
@@ -91,6 +97,15 @@ def _paint_band(page: Image.Image, number: int, band: Band) -> None:
             tile.paint(page, left, top)
             left += tile.width + TILE_GAP
         top += max(tile.height for tile in row) + TILE_GAP
+
+
+def _shortened(text: str) -> str:
+    """Return the end of a text that is too long for the column of labels."""
+    shown = text
+    while font(18).getlength(shown) > LABELS - TILE_GAP:
+        text = text[1:]
+        shown = f"…{text}"
+    return shown
 
 
 def _paint_head(page: Image.Image, pack: Pack) -> None:

@@ -61,11 +61,9 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class PackedSample:
-    """One sample: its dataset, the row's place in that worker's own order of rows, and its splits."""
+    """One sample: its dataset and its splits."""
 
     dataset: str
-    position: int | list[int]
-    worker: int
     splits: list[Split]
 
     @property
@@ -103,8 +101,6 @@ def unpack(batch: SimpleCustomBatch) -> Pack:
         samples.append(
             PackedSample(
                 dataset=origin["dataset_name"],
-                position=origin["data_indexes"],
-                worker=origin["worker_id"],
                 splits=splits,
             )
         )

@@ -2,7 +2,10 @@
 
 import json
 import logging
+import multiprocessing
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -131,3 +134,36 @@ def test_the_watchdog_writes_where_every_thread_is(tmp_path) -> None:
 
     lines_of(tmp_path, Watchdog(seconds=0.2), Sleep())
     assert "test_callbacks.py" in (tmp_path / "stacks-rank0.txt").read_text()
+
+
+def read_for_long(path: Path, reading: Any) -> None:
+    with path.open():
+        reading.set()
+        time.sleep(60)
+
+
+def test_the_watchdog_names_the_file_that_a_data_worker_reads_and_where_it_is(tmp_path, caplog) -> None:
+    rows = tmp_path / "rows.parquet"
+    rows.touch()
+    reading = multiprocessing.get_context("fork").Event()
+
+    class Stuck(Callback):
+        def after_step(self, trainer) -> None:
+            if trainer.step == 1:
+                worker = multiprocessing.get_context("fork").Process(target=read_for_long, args=(rows, reading))
+                worker.start()
+                reading.wait()
+                time.sleep(0.5)
+                worker.kill()
+                worker.join()
+
+    (tmp_path / "run").mkdir()
+    lines_of(tmp_path / "run", Watchdog(seconds=0.2), Stuck())
+    told = next(record.getMessage() for record in caplog.records if "no step for 0.2 s" in record.getMessage())
+    assert str(rows) in told.split("; ")[1].split("open files: ")[1].split(", ")
+    assert "read_for_long" in (tmp_path / "run" / "stacks-rank0.txt").read_text()
+
+
+def test_the_watchdog_leaves_nothing_where_no_step_took_long(tmp_path) -> None:
+    lines_of(tmp_path, Watchdog(seconds=60))
+    assert not (tmp_path / "stacks-rank0.txt").exists()

@@ -3,11 +3,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from automodel_data.errors import DataError
 from recipes.pictures import draw_loss_curve
-from recipes.pictures.loss_curve import Curve, read_curves
+from recipes.pictures.loss_curve import Curve, _draw_panel, _groups, read_curves
 
 
 def metrics(path: Path, *records: dict, tail: str = "") -> Path:
@@ -30,6 +31,16 @@ def test_all_series_are_drawn_side_by_side(tmp_path):
     )
     assert is_a_picture(tmp_path / "all.png")
     assert Image.open(tmp_path / "all.png").width == 3 * Image.open(tmp_path / "ce.png").width
+
+
+@pytest.mark.parametrize(("groups", "lines"), [([], 1), (["vlm"], 1), (["vlm", "t2i"], 3)])
+def test_all_samples_have_a_line_of_their_own_unless_one_dataset_is_all_there_is(groups, lines, tmp_path):
+    values = {"ce": 2.0} | {f"ce/{group}": 2.0 for group in groups}
+    path = metrics(tmp_path / "m.jsonl", *({"step": step} | values for step in (1, 2)))
+    curves = read_curves(path)
+    axes = Figure().subplots()
+    _draw_panel(axes, "ce", curves, _groups(curves, ["ce"]))
+    assert len({line.get_color() for line in axes.lines}) == lines
 
 
 @pytest.mark.parametrize(

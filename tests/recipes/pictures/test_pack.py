@@ -13,7 +13,9 @@ def drawn(packs, tokenizer, tmp_path_factory):
     """Draw every pack; return the batches and their pictures [H, W, 3]."""
     batches, folder = packs(True), tmp_path_factory.mktemp("pictures")
     for number, batch in enumerate(batches):
-        draw_pack(batch, tokenizer, folder / f"{number}.png")
+        samples = range(len(batch.batch_data_indexes))
+        origins = [f"/data/{'long' * 20}-{number}.parquet, row group 7, row {number}" for number in samples]
+        draw_pack(batch, origins, tokenizer, folder / f"{number}.png")
     return batches, [np.asarray(Image.open(folder / f"{number}.png")) for number in range(len(batches))]
 
 
