@@ -61,6 +61,12 @@ class Mixture:
         assert sample.index is not None
         return self.source(sample.index.dataset_name)
 
+    def where(self, sample: Sample) -> str:
+        """Name a sample's source, file and row."""
+        source = self.source_of(sample)
+        assert sample.index is not None
+        return f"{source.dataset_name}: {source.where(sample.index.path, sample.index.place)}"
+
     def reject(self, sample: Sample, reason: str, detail: str) -> None:
         """Count a sample that can never be used (see its source)."""
         self.source_of(sample).reject(sample, reason, detail)

@@ -117,7 +117,6 @@ def lay_out(sample: Sample, rules: LayoutRules, rng: Randomness) -> SampleLayout
 
     Raises:
         SkipSample: condition dropout left nothing of it.
-        DataError: it takes more tokens than it says, so that the budgets would not hold.
     """
     builder = _LayoutBuilder(sample, rules, rng)
     for item in sample.plan:
@@ -128,19 +127,7 @@ def lay_out(sample: Sample, rules: LayoutRules, rng: Randomness) -> SampleLayout
                 builder.add_image(item)
     if builder.layout.length == 0:
         raise SkipSample("nothing left", "every item was dropped as a condition, or there was none")
-    if builder.layout.length > sample.length:
-        raise DataError(
-            f"a sample of {_origin(sample)} takes {builder.layout.length} tokens, but its num_tokens "
-            f"({sample.num_tokens}) and two for each of its {len(sample.plan)} items make {sample.length}: count every "
-            "text id and image patch"
-        )
     return builder.layout
-
-
-def _origin(sample: Sample) -> str:
-    return (
-        "unknown origin" if sample.index is None else f"{sample.index.dataset_name}, position {sample.index.position}"
-    )
 
 
 class _LayoutBuilder:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from automodel_data.errors import SkipSample
+from automodel_data.errors import DataError, SkipSample
 from automodel_data.multimodal.mixture import Mixture
 from automodel_data.multimodal.pack_builder import OpenPack
 from automodel_data.multimodal.plan import Sample
@@ -31,7 +31,7 @@ class Packer:
         """Yield closed packs; ``rng`` draws the groups.
 
         Raises:
-            DataError: a source gives nothing.
+            DataError: a source gives nothing, or a sample takes more tokens than it says.
         """
         pack = OpenPack()
         while True:
@@ -61,10 +61,17 @@ class Packer:
             self._add(sample, pack)
 
     def _add(self, sample: Sample, pack: OpenPack) -> None:
+        before = pack.num_tokens
         try:
             self.lay_out(sample, pack)
         except SkipSample as error:
             self.mixture.reject(sample, error.reason, error.detail)
+        if (taken := pack.num_tokens - before) > sample.length:
+            raise DataError(
+                f"{self.mixture.where(sample)}: the sample takes {taken} tokens, but its num_tokens "
+                f"({sample.num_tokens}) and two for each of its {len(sample.plan)} items make {sample.length}: "
+                "count every text id and image patch in num_tokens"
+            )
 
     def _reject_too_long(self, sample: Sample) -> None:
         limit = self.policy.max_num_tokens_per_sample

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
+import pytest
 import torch
 
-from automodel_data.errors import SkipSample
+from automodel_data.errors import DataError, SkipSample
 from automodel_data.multimodal.checks import read_groups
 from automodel_data.multimodal.interleave import InterleavedBaseIterableDataset, ParquetStandardIterableDataset
 from automodel_data.multimodal.plan import Sample
@@ -52,6 +53,13 @@ class InItsOwnWords(Captions):
         return super().parse_row(row)
 
 
+class ShortOfTokens(PlainCaptions):
+    """Forgets to count its image's patches."""
+
+    def parse_row(self, row: Mapping[str, Any]) -> Any:
+        return super().parse_row(row) | {"num_tokens": len(row["text"])}
+
+
 def own(workshop: Any, kind: type) -> Any:
     rows = {"text": ["a", "skip", "ab", "abc"], "image": [workshop.image(16, 16, color) for color in range(4)]}
     path = workshop.parquet(workshop.root / "own" / "a.parquet", rows)
@@ -81,6 +89,13 @@ def test_plain_mappings_give_the_same_batches_as_typed_samples(workshop: Any) ->
         assert ours.keys() == theirs.keys()
         for key, value in ours.items():
             assert torch.equal(value, theirs[key]) if isinstance(value, torch.Tensor) else value == theirs[key]
+
+
+def test_a_sample_that_takes_more_tokens_than_it_says_is_refused_with_its_row(workshop: Any) -> None:
+    loader = own(workshop, ShortOfTokens).dataloader
+    wrong = r"^own: .*a.parquet, row group 0, row 0: the sample takes 6 tokens, but its num_tokens \(1\) and two for"
+    with pytest.raises(DataError, match=wrong + " each of its 2 items make 5: count every text id and image patch"):
+        next(iter(loader))
 
 
 def test_a_parser_that_gives_nothing_loses_the_row(workshop: Any) -> None:

@@ -32,18 +32,7 @@ def rules(text: float = NEVER, vit: float = NEVER, vae: float = NEVER, interpola
 
 
 def laid_out(items: Sequence[Item], rules: LayoutRules, seed: int = 0) -> SampleLayout:
-    return lay_out(sample_of(items), rules, Randomness(seed))
-
-
-def sample_of(items: Sequence[Item]) -> Sample:
-    return Sample(plan=list(items), num_tokens=sum(map(tokens_of, items)))
-
-
-def tokens_of(item: Item) -> int:
-    if isinstance(item, TextItem):
-        return len(item.ids)
-    patch = 14 if isinstance(item, VitItem) else 16
-    return (item.picture.height // patch) * (item.picture.width // patch)
+    return lay_out(Sample(plan=list(items)), rules, Randomness(seed))
 
 
 def text(*ids: int, loss: bool = False, cfg: bool = False, label: int | None = None) -> TextItem:
@@ -156,7 +145,7 @@ def test_only_conditions_draw_for_dropout_and_each_draws_once() -> None:
     rng = Randomness(1)
     items = [text(5, cfg=True), text(6), vit(1, 1, cfg=True), vae(1, 1), vae(1, 1, cfg=True)]
     with rng.recording() as tape:
-        lay_out(sample_of(items), rules(), rng)
+        lay_out(Sample(plan=items), rules(), rng)
     assert len(tape) == 3
 
 
@@ -175,14 +164,6 @@ def test_a_sample_of_which_nothing_is_left_is_skipped() -> None:
         laid_out([text(5, cfg=True), vit(1, 1, cfg=True)], rules(text=ALWAYS, vit=ALWAYS))
     with pytest.raises(SkipSample, match="nothing left"):
         laid_out([], rules())
-
-
-def test_a_sample_that_takes_more_tokens_than_it_says_is_refused() -> None:
-    sample = Sample(plan=[text(5, 6, 7), vit(2, 3)], num_tokens=8)
-    with pytest.raises(
-        DataError, match=r"takes 13 tokens, but its num_tokens \(8\) and two for each of its 2 items make 12"
-    ):
-        lay_out(sample, rules(), Randomness(0))
 
 
 # clips ------------------------------------------------------------------------------------------------------------
@@ -217,7 +198,7 @@ def test_a_predicted_clip_and_its_clean_copy_are_two_splits() -> None:
 def test_one_draw_decides_for_a_whole_clip(seed: int) -> None:
     rng = Randomness(seed)
     with rng.recording() as tape:
-        layout = lay_out(sample_of([*clip([1, 1, 1], cfg=True), text(5)]), rules(vae=0.5), rng)
+        layout = lay_out(Sample(plan=[*clip([1, 1, 1], cfg=True), text(5)]), rules(vae=0.5), rng)
     assert len(tape) == 1
     if tape[0] < 0.5:
         assert (splits(layout), positions(layout)) == ([(3, "causal")], [4, 5, 6])
