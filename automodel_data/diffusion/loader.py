@@ -18,6 +18,7 @@ from automodel_data.diffusion.payload import PayloadError
 from automodel_data.diffusion.sampler import SequentialBucketSampler
 from automodel_data.diffusion.state import LoaderState
 from automodel_data.errors import DataError, DropLedger, merge_counts
+from automodel_data.workers import leave_signals_to_the_trainer
 
 if TYPE_CHECKING:
     from automodel_data.diffusion.image_edit_dataset import ImageEditDataloaderConfig
@@ -148,6 +149,7 @@ class LatentDataloader:
             pin_memory=pin_memory and torch.accelerator.is_available(),
             persistent_workers=num_workers > 0,
             prefetch_factor=prefetch_factor if num_workers > 0 else None,
+            worker_init_fn=leave_signals_to_the_trainer,
             generator=torch.Generator(),  # keeps it from drawing from the global one
         )
 

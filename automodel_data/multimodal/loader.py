@@ -13,6 +13,7 @@ from automodel_data.multimodal.config import BagelDatasetConfig
 from automodel_data.multimodal.elastic import deal
 from automodel_data.multimodal.packing import PackedDataset
 from automodel_data.multimodal.state import LoaderState
+from automodel_data.workers import leave_signals_to_the_trainer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -82,6 +83,7 @@ class PackedDataLoader:
             num_workers=self.num_workers,
             pin_memory=self.pin_memory,
             prefetch_factor=self.prefetch_factor if self.num_workers else None,
+            worker_init_fn=leave_signals_to_the_trainer,
             generator=torch.Generator().manual_seed(self._seed),  # or it draws from the process's own
         )
         yield from map(self._hand_out, packs)

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,17 +17,24 @@ SHORT = ["recipe=bagel", "train.max_steps=3", "lr_schedule.warmup_steps=1", "cal
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
-def run(folder: Path, *overrides: str, launcher: list[str] | None = None) -> subprocess.CompletedProcess[str]:
+def start(folder: Path, *overrides: str, launcher: list[str] | None = None) -> subprocess.Popen[str]:
     own = write_sources(folder / "own_conf")
     command = [sys.executable, *(launcher or []), ROOT / "scripts/train.py", "--config-dir", own, "sources=parity"]
-    return subprocess.run(
+    return subprocess.Popen(
         [*command, f"output_dir={folder / 'outputs'}", *overrides],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=240,
+        start_new_session=True,
     )
+
+
+def run(folder: Path, *overrides: str, launcher: list[str] | None = None) -> subprocess.CompletedProcess[str]:
+    program = start(folder, *overrides, launcher=launcher)
+    out, err = program.communicate(timeout=240)
+    return subprocess.CompletedProcess(program.args, program.returncode, out, err)
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +49,10 @@ def of_two_ranks(tmp_path_factory) -> tuple[subprocess.CompletedProcess[str], Pa
 def test_two_ranks_share_a_run_directory(of_two_ranks) -> None:
     _, directory = of_two_ranks
     names = {path.name for path in directory.iterdir()}
-    logs = {"rank0.log", "rank1.log", "stacks-rank0.txt", "stacks-rank1.txt", ".lock"}
-    assert names == logs | {
+    assert names == {
+        "rank0.log",
+        "rank1.log",
+        ".lock",
         ".hydra",
         "checkpoints",
         "metrics.jsonl",
@@ -78,6 +89,19 @@ def test_one_process_needs_no_launcher(tmp_path) -> None:
     assert done.returncode == 0, done.stderr
     (directory,) = (tmp_path / "outputs/bagel").iterdir()
     assert (directory / "checkpoints/step-00000003/complete.json").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_all_processes_of_a_run_saves_it(tmp_path, number: signal.Signals) -> None:
+    program = start(tmp_path, "recipe=bagel", "callbacks=none", "data.num_workers=2", "train.max_steps=100000")
+    until = time.monotonic() + 120
+    while not (metrics := list(tmp_path.glob("outputs/bagel/*/metrics.jsonl"))) or not metrics[0].read_text():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    os.killpg(program.pid, number)  # as a terminal, timeout and schedulers do
+    _, err = program.communicate(timeout=60)
+    assert (program.returncode, "Traceback" in err) == (128 + number, False), err
+    assert len(list(tmp_path.glob("outputs/bagel/*/checkpoints/step-*/complete.json"))) == 1
 
 
 @pytest.mark.parametrize("override", ["+typo.key=1", "train.max_steps=0", "sources.tokenizer=/nowhere"])
