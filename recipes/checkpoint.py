@@ -6,10 +6,11 @@ checkpoints/step-00000200/complete.json   renamed once all ranks are done; lists
 
 import json
 import logging
+import math
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -192,12 +193,24 @@ class Checkpoints:
         """Remove all but the newest ``keep``, and the best where one is asked for; the marker goes first."""
         found = sorted(path for path in self.directory.glob("step-*") if is_complete(path))
         kept = set(found[-self._config.keep :])
-        if self._config.best is not None:
-            kept.add(min(found, key=lambda path: _metric(path, self._config.best)))
+        kept |= self._best(found)
         for path in found:
             if path not in kept:
                 (path / _MARKER).unlink()
                 shutil.rmtree(path)
+
+    def _best(self, found: Sequence[Path]) -> set[Path]:
+        """Return the checkpoint with the lowest finite value of ``best``, if one is asked for and there is any."""
+        name = self._config.best
+        if name is None:
+            return set()
+        metrics = {path: json.loads((path / RUN_RECORD).read_text())["metrics"] for path in found}
+        values = {path: known[name] for path, known in metrics.items() if math.isfinite(known.get(name, math.nan))}
+        if not values:
+            known = ", ".join(sorted(metrics[found[-1]])) or "none yet"
+            log.warning("checkpoint.best (%s): no checkpoint has a finite value of it; metrics are: %s", name, known)
+            return set()
+        return {min(values, key=values.__getitem__)}
 
 
 def newest(directories: Iterable[Path]) -> Path | None:
@@ -259,7 +272,3 @@ def _sync(directory: Path) -> None:
     handle = os.open(directory, os.O_RDONLY)
     os.fsync(handle)
     os.close(handle)
-
-
-def _metric(path: Path, name: str) -> float:
-    return json.loads((path / RUN_RECORD).read_text())["metrics"].get(name, float("inf"))

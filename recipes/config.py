@@ -211,7 +211,7 @@ def check(config: RunConfig) -> None:
         ranks is None or ranks >= 1,
         f"launch.nproc_per_node ({ranks}) must be at least 1, or null for this process alone",
     )
-    config.lr_schedule.check(train.max_steps)
+    config.lr_schedule.check()
     config.checkpoint.check()
     config.task.check(config)
     for path, one in {**_named("logger", config.logger), **_named("callbacks", config.callbacks)}.items():

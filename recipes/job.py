@@ -53,7 +53,10 @@ def run(job: Job) -> float | None:
     with stopped_by_signals(trainer) as received:
         metrics = trainer.fit()
     if trainer.stopping:
-        raise SystemExit(128 + max(world.gather(max(received, default=0))))
+        number = max(world.gather(max(received, default=0)))
+        name, last = signal.Signals(number).name, trainer.config.max_steps
+        log.info("stopped by %s at step %d of %d; go on with resume=auto", name, trainer.step, last)
+        raise SystemExit(128 + number)
     return _leave_result(job, trainer, metrics)
 
 
@@ -99,11 +102,16 @@ def _leave_result(job: Job, trainer: Trainer, metrics: Mapping[str, float]) -> f
 
 @contextmanager
 def stopped_by_signals(trainer: Trainer) -> Iterator[list[int]]:
-    """Make SIGTERM and SIGINT ask ``trainer`` to save and leave; yield the list of signals that came."""
+    """Make SIGTERM and SIGINT ask ``trainer`` to save and leave; yield the list of signals that came.
+
+    A second SIGINT, from somebody who does not want to wait for that, ends the process at once.
+    """
     received: list[int] = []
 
     def ask(number: int, frame: object) -> None:
         received.append(number)
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         trainer.stop_requested = True
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}

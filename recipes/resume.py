@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from automodel_data.errors import DataError
 from recipes.checkpoint import RUN_RECORD, explained, is_complete, newest, rank_file, tensors
 from recipes.generators import restore_generators
 from recipes.mistakes import ConfigError
+from recipes.optim import adopt, options
 from recipes.result import OF_NO_CONSEQUENCE
 
 if TYPE_CHECKING:
@@ -52,16 +53,24 @@ def resume(trainer: "Trainer", config: ResumeConfig) -> None:
         log.info("resume=auto: no complete checkpoint yet, starting from step 0")
         return
     record = json.loads((path / RUN_RECORD).read_text())
-    _warn_of_changes(trainer.checkpoints.resolved, record["config"])
+    changes = list(_changes(trainer.checkpoints.resolved, record["config"]))
+    if changes:
+        told = ", ".join(f"{key} ({then!r} then, {now!r} now)" for key, then, now in changes[:_SHOWN_CHANGES])
+        log.warning("resume: the config is not the checkpoint's: %s", told)
+    fresh = options(trainer.optimizer)
     _load_tensors(trainer, path)
     trainer.schedule.load_state_dict(record["schedule"])
+    adopt(trainer.optimizer, trainer.schedule, fresh, _options_among(changes))
     trainer.step = record["step"]
+    trainer.latest.update(record["metrics"])
     ranks = [json.loads((path / rank_file(rank)).read_text()) for rank in range(record["world_size"])]
     _load_data(trainer, path, [one["loader"] for one in ranks], config.elastic)
     if trainer.world.rank < len(ranks):
         restore_generators(ranks[trainer.world.rank]["generators"])
         trainer.means.load_state_dict(ranks[trainer.world.rank]["means"])
     log.info("resumed at step %d from %s", trainer.step, path)
+    if trainer.step >= trainer.config.max_steps:
+        log.info("nothing to do: train.max_steps is %d; raise it to train on", trainer.config.max_steps)
 
 
 def _choose(wanted: str, directory: Path) -> Path | None:
@@ -100,15 +109,18 @@ def _load_data(trainer: "Trainer", path: Path, states: Sequence[Mapping[str, Any
         log.info("resume: dealt the unread rows of %d ranks to %d (%s)", len(states), world.size, error)
 
 
-def _warn_of_changes(now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
+def _changes(now: Mapping[str, Any], then: Mapping[str, Any]) -> Iterator[tuple[str, object, object]]:
+    """Yield ``(key, value then, value now)`` of what has consequences for a step."""
     before = dict(_flat(then))
-    changed = [
-        f"{key} ({before.get(key)!r} then, {value!r} now)"
-        for key, value in _flat(now)
-        if key.partition(".")[0] not in OF_NO_CONSEQUENCE and before.get(key) != value
-    ]
-    if changed:
-        log.warning("resume: the config is not the checkpoint's: %s", ", ".join(changed[:_SHOWN_CHANGES]))
+    for key, value in _flat(now):
+        if key.partition(".")[0] not in OF_NO_CONSEQUENCE and before.get(key) != value:
+            yield key, before.get(key), value
+
+
+def _options_among(changes: Iterable[tuple[str, object, object]]) -> set[str]:
+    """Return which options of the optimizer changed."""
+    keys = (key.split(".") for key, _, _ in changes)
+    return {parts[1] for parts in keys if parts[0] == "optimizer" and len(parts) > 1}
 
 
 def _flat(node: object, key: str = "") -> Iterator[tuple[str, object]]:

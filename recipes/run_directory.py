@@ -64,7 +64,7 @@ def claim(directory: Path) -> IO[str] | None:
         free = shutil.disk_usage(directory).free
         if free < _LEAST_FREE_BYTES:
             raise OSError(errno.ENOSPC, f"only {free / 2**20:.1f} MiB are free")
-        json.dump({"host": socket.gethostname(), "pid": os.getpid()}, file)
+        file.write(_myself(os.getpid()))
         file.flush()
     except OSError as error:
         raise ConfigError(f"cannot write to the run directory {directory}: {error.strerror}; {_WAY_OUT}") from error
@@ -84,10 +84,15 @@ def _locked(file: IO[str]) -> bool:
     return True
 
 
+def _myself(pid: int) -> str:
+    return json.dumps({"host": socket.gethostname(), "pid": pid})
+
+
 def _refuse(directory: Path, file: IO[str]) -> None:
     """Say who is in ``directory``, unless it is the process that started this one as a rank of its run."""
     file.seek(0)
-    holder = json.loads(file.read())
-    if holder != {"host": socket.gethostname(), "pid": os.getppid()}:
-        who = f"process {holder['pid']} on {holder['host']}"
+    written = file.read()
+    if written != _myself(os.getppid()):
+        holder = json.loads(written) if written else None  # None: it has the lock and is about to say who it is
+        who = "another process" if holder is None else f"process {holder['pid']} on {holder['host']}"
         raise ConfigError(f"the run directory {directory} is in use by {who}; wait for it, or {_WAY_OUT}")

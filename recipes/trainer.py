@@ -81,9 +81,8 @@ class Trainer:
                 callback.after_step(self)
             self.checkpoints.save_if_due(self)
         self.checkpoints.save_last(self)
-        for callback in reversed(
-            self.callbacks
-        ):  # loggers are first to start, so that they see all, and last to finish
+        # Loggers are first to start, so that they see all, and last to finish.
+        for callback in reversed(self.callbacks):
             callback.finish(self)
         return self.latest
 

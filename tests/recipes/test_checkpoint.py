@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import shutil
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +13,9 @@ import torch
 
 from recipes.checkpoint import CheckpointConfig, is_complete, newest
 from recipes.mistakes import ConfigError
+from recipes.optim import LrScheduleConfig, build_optimizer
 from recipes.resume import ResumeConfig, resume
+from recipes.trainer import Trainer
 from tests.recipes.fakes import Setting, TwoLayers, trainer
 
 
@@ -36,6 +39,20 @@ def test_the_best_is_kept_too(tmp_path) -> None:
         one.step, one.latest["val/loss"] = step, loss
         one.checkpoints.save(one)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000002", "step-00000004"]
+
+
+def test_a_loss_that_is_no_number_is_never_the_best(tmp_path) -> None:
+    one = trainer(Setting(directory=tmp_path, checkpoint=CheckpointConfig(keep=1, best="val/loss")))
+    for step, loss in ((1, math.nan), (2, 2.0), (3, -math.inf), (4, 3.0)):
+        one.step, one.latest["val/loss"] = step, loss
+        one.checkpoints.save(one)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000002", "step-00000004"]
+
+
+def test_a_metric_that_nobody_measures_is_told_with_those_there_are(tmp_path, caplog) -> None:
+    trained(tmp_path, best="val/los")
+    assert "checkpoint.best (val/los): no checkpoint has a finite value of it; metrics are: " in caplog.text
+    assert "mse" in caplog.text.partition("metrics are: ")[2]
 
 
 def test_an_asynchronous_checkpoint_holds_the_step_that_it_was_asked_at(tmp_path) -> None:
@@ -124,6 +141,48 @@ def test_what_was_changed_since_is_told(tmp_path, caplog) -> None:
     one.checkpoints.resolved = {"name": "other", "resume": "auto"}
     resume(one, ResumeConfig(path="auto"))
     assert "the config is not the checkpoint's: name ('test' then, 'other' now)" in caplog.text
+
+
+def resumed(folder: Path, was: dict[str, Any], now: dict[str, Any], **optimizer: Any) -> Trainer:
+    """Train six steps under one record of the config, and resume under another with a changed optimizer."""
+    first = trainer(Setting(directory=folder))
+    first.checkpoints.resolved = {"optimizer": was}
+    first.fit()
+    one = trainer(Setting(directory=folder))
+    one.optimizer = build_optimizer(lambda groups: torch.optim.AdamW(groups, **{"lr": 0.05} | optimizer), one.bare)
+    one.schedule = LrScheduleConfig(warmup_steps=12).build(one.optimizer, max_steps=12)
+    one.checkpoints.resolved = {"optimizer": now}
+    resume(one, ResumeConfig(path="auto"))
+    return one
+
+
+def test_an_option_of_the_optimizer_that_was_changed_holds_from_the_resumed_step_on(tmp_path) -> None:
+    was, now = {"lr": 0.05, "weight_decay": 0.01}, {"lr": 0.6, "weight_decay": 0.3}
+    one = resumed(tmp_path, was, now, **now)
+    assert [group["weight_decay"] for group in one.optimizer.param_groups] == [0.3, 0.0]  # vectors never decay
+    for step in (6, 7):
+        assert [group["lr"] for group in one.optimizer.param_groups] == pytest.approx([0.6 * (step + 1) / 12] * 2)
+        one.optimizer.step()
+        one.schedule.step()
+
+
+def test_an_option_that_was_not_changed_stays_as_it_was_saved(tmp_path) -> None:
+    same = {"lr": 0.05, "weight_decay": 0.01}
+    one = resumed(tmp_path, same, same, betas=(0.5, 0.6))
+    assert one.schedule.base_lrs == [0.05, 0.05]
+    assert all(group["betas"] == (0.9, 0.999) for group in one.optimizer.param_groups)
+    assert one.optimizer.state_dict()["state"][0]["step"] == 6
+
+
+def test_a_finished_run_says_that_nothing_is_left_and_still_knows_its_metrics(tmp_path, caplog) -> None:
+    first = trainer(Setting(directory=tmp_path))
+    metrics = dict(first.fit())
+    one = trainer(Setting(directory=tmp_path))
+    with caplog.at_level("INFO"):
+        resume(one, ResumeConfig(path="auto"))
+    assert "nothing to do: train.max_steps is 6; raise it to train on" in caplog.text
+    assert one.fit() == metrics
+    assert "mse" in metrics
 
 
 def test_an_incomplete_checkpoint_is_refused_by_name(tmp_path) -> None:

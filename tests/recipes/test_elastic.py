@@ -47,17 +47,31 @@ def test_the_run_until_then_is_kept(crashed) -> None:
     assert not (crashed[1] / "result.json").exists()
 
 
-def test_a_signal_to_python_makes_the_ranks_save_and_leave(tmp_path) -> None:
-    program = start(tmp_path, "launch.nproc_per_node=1", "train.max_steps=10000", "callbacks.rest.seconds=0.05")
+def wait_for_a_step(folder: Path) -> None:
     until = time.monotonic() + 120
-    while not list(tmp_path.glob("outputs/points/*/metrics.jsonl")):
+    while not list(folder.glob("outputs/points/*/metrics.jsonl")):
         assert time.monotonic() < until
         time.sleep(0.1)
+
+
+def test_a_signal_to_python_makes_the_ranks_save_and_leave(tmp_path) -> None:
+    program = start(tmp_path, "launch.nproc_per_node=1", "train.max_steps=10000", "callbacks.rest.seconds=0.05")
+    wait_for_a_step(tmp_path)
     program.send_signal(signal.SIGTERM)
     ended = end(program, tmp_path)
     assert ended.code == 128 + signal.SIGTERM
     assert "Traceback" not in ended.err
     assert list(ended.outputs.glob("*/checkpoints/step-*/complete.json"))
+
+
+def test_a_second_interrupt_ends_a_run_at_once(tmp_path) -> None:
+    program = start(tmp_path, "train.max_steps=10000", "callbacks.rest.seconds=100")
+    wait_for_a_step(tmp_path)
+    program.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert program.poll() is None  # it is resting in a step, which it would end
+    program.send_signal(signal.SIGINT)
+    assert program.wait(timeout=20) == -signal.SIGINT
 
 
 @pytest.mark.parametrize("value", ["a,b=c", "it's", "/with space/0", None])

@@ -54,5 +54,5 @@ def test_after_the_warm_up_the_rate_falls_by_its_shape_to_the_final_fraction(sha
 )
 def test_what_makes_no_schedule_is_refused(settings: dict[str, object], line: str) -> None:
     with pytest.raises(ConfigError) as refusal:
-        LrScheduleConfig(**settings).check(max_steps=10)
+        LrScheduleConfig(**settings).check()
     assert str(refusal.value) == line

@@ -39,6 +39,13 @@ def test_a_directory_in_use_names_who_is_in_it(tmp_path) -> None:
         claim(tmp_path / "run")
 
 
+def test_a_directory_in_use_is_refused_before_its_holder_has_said_who_it_is(tmp_path) -> None:
+    with held(tmp_path / "run"):
+        (tmp_path / "run" / ".lock").write_text("")
+        with pytest.raises(ConfigError, match="in use by another process; wait for it, or"):
+            claim(tmp_path / "run")
+
+
 def test_a_killed_run_leaves_no_lock_behind(tmp_path) -> None:
     with held(tmp_path / "run") as holder:
         holder.kill()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -101,6 +102,7 @@ def test_a_signal_to_all_processes_of_a_run_saves_it(tmp_path, number: signal.Si
     os.killpg(program.pid, number)  # as a terminal, timeout and schedulers do
     _, err = program.communicate(timeout=60)
     assert (program.returncode, "Traceback" in err) == (128 + number, False), err
+    assert re.search(rf"stopped by {number.name} at step \d+ of 100000; go on with resume=auto", err)
     assert len(list(tmp_path.glob("outputs/bagel/*/checkpoints/step-*/complete.json"))) == 1
 
 
