@@ -13,6 +13,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from recipes import nodes, published
 from recipes.callbacks.base import Callback
+from recipes.heldout import heldout
 from recipes.mistakes import ConfigError
 from recipes.resume import ResumeConfig
 
@@ -85,8 +86,10 @@ class SourcesConfig:
     Args:
         root: Folder that the other paths of the file start with.
         tokenizer: Folder that ``AutoTokenizer.from_pretrained`` loads.
-        train, heldout: ``{group: {dataset: {data_dir, jsonl_path?, parquet_info_path?}}}`` of the rows.
-        num_used_data: For ``train`` and ``heldout``, by group: parquet files or JSON lines to use of each dataset.
+        train, heldout: ``{group: {dataset: {data_dir, jsonl_path?, parquet_info_path?}}}`` of the rows; without
+            held-out rows nothing is validated.
+        num_used_data: For ``train`` and ``heldout``, by group: parquet files or JSON lines to use of each dataset; all
+            where it is omitted.
         train_cache, heldout_cache: Folders of latent caches, which ``scripts/encode_cache.py`` writes.
         train_pairs, heldout_pairs: Folders of what such caches are encoded from.
         prepare: Called before the first use, e.g. to make the demo data; null: nothing.
@@ -134,7 +137,8 @@ class RunConfig:
         name: Of the run; its directories lie in ``output_dir/name``.
         output_dir: Where all runs write.
         resume: Where the run goes on from; ``resume=auto``: from the newest complete checkpoint of this name.
-        objective: The metric whose last value a sweep sees; null: none.
+        objective: The metric whose last value a sweep sees; ``auto``: ``val/loss``, or ``loss`` where that is not
+            measured; null: none.
         train, packing, images, sources, validation, launch: See the sections of these names.
         data: Makes the loader; ``data=`` chooses a mixture or a cache.
         dataset: A published ``dataset:`` block in the place of ``data.dataset_config``; see ``recipes/published.py``.
@@ -189,7 +193,7 @@ def load(composed: DictConfig, schema: type[Run] = RunConfig) -> tuple[Run, dict
         plain = published.taken(plain)
     overlay = plain["validation"].get("data")
     if overlay is not None:
-        plain["validation"]["data"] = nodes.overlaid(plain["data"], overlay)
+        plain["validation"]["data"] = heldout(plain["data"], overlay)
     nodes.check(plain, schema)
     config = nodes.build(plain, schema)
     check(config)
@@ -220,7 +224,7 @@ def check(config: RunConfig) -> None:
     wants_validation = str(config.objective).startswith("val/")
     _require(
         not wants_validation or config.validation.data is not None,
-        f"objective ({config.objective}) needs held-out rows: set validation.data, or choose objective=null",
+        f"objective ({config.objective}) needs held-out rows: give sources.heldout, or choose objective=auto",
     )
 
 

@@ -63,7 +63,7 @@ def run(job: Job) -> float | None:
 def build_trainer(job: Job, world: World) -> Trainer:
     """Make every part of a run; the data first, so that its faults show before the model costs time."""
     config = job.config
-    task = config.task.build(world.device)
+    task = config.task.build(config.model, world.device)
     loader = _loader(task, config.data, world, config.train.seed)
     seed_all(config.train.seed)  # the same weights on every rank
     bare, model = _model(config, world)
@@ -91,6 +91,8 @@ def build_trainer(job: Job, world: World) -> Trainer:
 
 def _leave_result(job: Job, trainer: Trainer, metrics: Mapping[str, float]) -> float | None:
     name = job.config.objective
+    if name == "auto":
+        name = "val/loss" if "val/loss" in metrics else "loss"
     value = None if name is None else metrics.get(name)
     if name is not None and value is None:
         log.warning("objective (%s): no such metric; choose one of %s", name, ", ".join(sorted(metrics)))

@@ -17,7 +17,6 @@ NEEDS = {  # what an option cannot know, or goes together with
     "model=bagel_7b": ["images=full", WEIGHTS],
     "images=full": ["model=bagel_7b", WEIGHTS],
     "recipe=bagel_7b": [WEIGHTS, "task.vae.path=ae.safetensors"],
-    "callbacks=none": ["objective=null"],
     **{f"data={name}": ["task=latents", "model=qwen_image_tiny"] for name in ("image_edit", "t2i_cached")},
     "task=latents": ["data=image_edit", "model=flux_tiny"],
     **{f"model={name}": ["task=latents", "data=image_edit"] for name in ("qwen_image_tiny", "flux_tiny")},

@@ -82,6 +82,42 @@ def test_the_documented_dataset_is_packed_and_its_lost_rows_are_counted(sketches
     assert loader.drops()["sketches"].keys() == {"no text", "unreadable image"}
 
 
+@pytest.fixture
+def own_rows(tmp_path: Path) -> Path:
+    """Return a folder with the sources file and the rows that the README describes."""
+    for folder in ("photos", "photos_to_validate", "edits", "images/cats"):
+        (tmp_path / folder).mkdir(parents=True)
+    photos = {"image": [encoded("red")] * 8, "captions": ['{"short": "red", "long": "all red"}'] * 8}
+    for folder in ("photos", "photos_to_validate"):
+        pq.write_table(pa.table(photos), tmp_path / folder / "a.parquet")
+    edits = {
+        "image_list": [[encoded("red"), encoded("blue")]] * 8,
+        "instruction_list": [[["make it blue", "blue, please"]]] * 8,
+    }
+    pq.write_table(pa.table(edits), tmp_path / "edits" / "a.parquet")
+    (tmp_path / "images" / "cats" / "1.jpg").write_bytes(encoded("orange"))
+    (tmp_path / "chats.jsonl").write_text(block("README.md", "json") * 8)
+    sources = block("README.md", "yaml")
+    for written, path in (
+        ("s3://bucket", tmp_path),
+        ("/data", tmp_path),
+        ("/models/Qwen2.5-7B-Instruct", ROOT / "tests/data/parity/inputs/tokenizer"),
+    ):
+        sources = sources.replace(written, str(path))
+    write(tmp_path / "conf" / "sources" / "mine.yaml", sources)
+    return tmp_path / "conf"
+
+
+def test_the_documented_rows_are_packed_without_a_loss(own_rows: Path) -> None:
+    settings = composed_with(own_rows, "recipe=bagel", "sources=mine", "data.num_workers=0")
+    loader = build_loader(settings)
+    batches = list(islice(loader, 6))
+    names = {index["dataset_name"] for batch in batches for index in batch.batch_data_indexes}
+    assert names == {"t2i_pretrain", "unified_edit", "vlm_sft"}
+    assert not any(loader.drops().values())
+    assert list(settings.validation.data.dataset_config.groups) == ["t2i_pretrain"]
+
+
 def composed_with(folder: Path, *overrides: str) -> config.RunConfig:
     config.register()
     launch.register_resolvers()

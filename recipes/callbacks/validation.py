@@ -9,7 +9,6 @@ import torch
 
 from recipes.callbacks.base import Callback
 from recipes.metrics import Means, add_losses, weighted_loss
-from recipes.mistakes import ConfigError
 from recipes.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -17,7 +16,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True, slots=True)
 class Validation(Callback):
-    """Log ``val/...`` before the first step, every ``every_steps`` and after the last one.
+    """Log ``val/...`` before the first step, every ``every_steps`` and after the last one, if there are held-out rows.
 
     Args:
         every_steps: Optimizer steps between two validations.
@@ -33,16 +32,14 @@ class Validation(Callback):
     def start(self, trainer: Trainer) -> None:
         """Measure where the model starts from."""
         if trainer.heldout is None:
-            raise ConfigError(
-                "callbacks.validation needs held-out rows: set validation.data, or callbacks.validation=null"
-            )
+            return
         self._kept = list(itertools.islice(trainer.heldout(), self.batches))
         if trainer.step == 0:
             self._validate(trainer)
 
     def after_step(self, trainer: Trainer) -> None:
         """Measure when it is time."""
-        if trainer.step % self.every_steps == 0 or trainer.step == trainer.config.max_steps:
+        if self._kept and (trainer.step % self.every_steps == 0 or trainer.step == trainer.config.max_steps):
             self._validate(trainer)
 
     @torch.no_grad()

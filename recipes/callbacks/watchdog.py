@@ -33,41 +33,34 @@ class Watchdog(Callback):
     """
 
     seconds: float = 300.0
-    _file: IO[str] | None = field(default=None, init=False)
+    _stacks: IO[str] | None = field(default=None, init=False)
     _watch: "_Watch | None" = field(default=None, init=False)
 
     def start(self, trainer: Trainer) -> None:
         """Start the clock."""
-        stacks = trainer.directory / f"stacks-rank{trainer.world.rank}.txt"
-        self._file = stacks.open("a")
-        faulthandler.register(signal.SIGQUIT, file=self._file)  # for data workers: they are forked with it
-        self._watch = _Watch(self.seconds, stacks)
+        self._stacks = (trainer.directory / f"stacks-rank{trainer.world.rank}.txt").open("a")
+        signal.signal(signal.SIGQUIT, lambda number, frame: dump(self._stacks))  # data workers are forked with it
+        self._watch = _Watch(self.seconds, self._stacks)
         self._watch.start()
-        self._wind()
 
     def after_step(self, trainer: Trainer) -> None:
         """Start it anew."""
         self._watch.stepped.set()
-        self._wind()
 
     def finish(self, trainer: Trainer) -> None:
         """Stop it."""
         self._watch.end()
-        faulthandler.cancel_dump_traceback_later()
-        faulthandler.unregister(signal.SIGQUIT)
-        self._file.close()
-        stacks = Path(self._file.name)
-        if stacks.stat().st_size == 0:
-            stacks.unlink()
-
-    def _wind(self) -> None:  # faulthandler's own thread needs no GIL, which a hanging library may hold
-        faulthandler.dump_traceback_later(self.seconds, repeat=True, file=self._file)
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+        self._stacks.close()
+        path = Path(self._stacks.name)
+        if path.stat().st_size == 0:
+            path.unlink()
 
 
 class _Watch(threading.Thread):
     """Waits for steps, and reports when there is none."""
 
-    def __init__(self, seconds: float, stacks: Path) -> None:
+    def __init__(self, seconds: float, stacks: IO[str]) -> None:
         super().__init__(name="watchdog", daemon=True)
         self.stepped = threading.Event()
         self._ended = False
@@ -89,18 +82,25 @@ class _Watch(threading.Thread):
         self.join()
 
     def _report(self) -> None:
+        dump(self._stacks)
         workers = multiprocessing.active_children()
         if multiprocessing.get_start_method() == "fork":  # others have not inherited the handler
             for worker in workers:
                 os.kill(worker.pid, signal.SIGQUIT)
+        path = Path(self._stacks.name)
         processes = [os.getpid(), *(worker.pid for worker in workers)]
         log.warning(
             "no step for %g s; open files: %s; stacks of this rank and its %d data workers: %s",
             self._seconds,
-            ", ".join(open_files(processes, but_in=self._stacks.parent)) or "none",
+            ", ".join(open_files(processes, but_in=path.parent)) or "none",
             len(workers),
-            self._stacks,
+            path,
         )
+
+
+def dump(stacks: IO[str]) -> None:
+    """Write the stack of every thread of this process."""
+    faulthandler.dump_traceback(stacks)  # while the GIL is held; by faulthandler's own signal handler it may crash
 
 
 def open_files(processes: Sequence[int], but_in: Path) -> list[str]:

@@ -32,7 +32,7 @@ def preview(run: PreviewRun) -> PageView:
 
 
 def _preview_packs(run: PreviewRun, data: BagelDataloaderConfig) -> PageView:
-    tokenizer, special_tokens, _ = add_special_tokens(run.task.load_tokenizer())
+    tokenizer, special_tokens, _ = add_special_tokens(run.task.load_tokenizer(run.model))
     build = data.build(tokenizer, special_tokens, rank=0, world_size=1, batch_size=1, global_seed=run.train.seed)
     describer = Describer(
         tokenizer=tokenizer,

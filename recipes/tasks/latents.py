@@ -52,8 +52,9 @@ class LatentsTaskConfig:
             if data is not None:
                 require_build_arguments(data, "latents", ("dp_rank", "dp_world_size", "batch_size"))
 
-    def build(self, device: torch.device) -> "LatentsTask":
+    def build(self, model: Any, device: torch.device) -> "LatentsTask":
         """Return the task; the VAE is made when a picture is asked for."""
+        del model
         return LatentsTask(self, device)
 
 

@@ -56,16 +56,27 @@ class PackedTaskConfig:
             if isinstance(data, BagelDataloaderConfig) and isinstance(config.model, BagelConfig):
                 _check_packs(f"{key}.dataset_config", data.dataset_config, config.model)
 
-    def build(self, device: torch.device) -> "PackedTask":
+    def build(self, model: Any, device: torch.device) -> "PackedTask":
         """Load the tokenizer and the VAE; the VAE stays frozen on ``device``."""
-        return PackedTask(self, self.load_tokenizer(), self.vae().to(device).eval().requires_grad_(False))
+        return PackedTask(self, self.load_tokenizer(model), self.vae().to(device).eval().requires_grad_(False))
 
-    def load_tokenizer(self) -> PreTrainedTokenizerBase:
-        """Load the tokenizer.
+    def load_tokenizer(self, model: Any) -> PreTrainedTokenizerBase:
+        """Load the tokenizer of a ``model`` that is yet to be built, and give it the packed format's special tokens.
 
         Raises:
-            ConfigError: There is none in that folder.
+            ConfigError: There is none in that folder, or it has more tokens than the model.
         """
+        tokenizer, _, _ = add_special_tokens(self._read_tokenizer())
+        largest = max(tokenizer.get_vocab().values())
+        if isinstance(model, BagelConfig) and largest >= model.llm.vocab_size:
+            raise ConfigError(
+                f"task.tokenizer ({self.tokenizer}) has ids up to {largest}, model.llm.vocab_size is "
+                f"{model.llm.vocab_size}: raise that to {largest + 1} at least, or set sources.tokenizer to the "
+                "model's own"
+            )
+        return tokenizer
+
+    def _read_tokenizer(self) -> PreTrainedTokenizerBase:
         try:
             return AutoTokenizer.from_pretrained(self.tokenizer)
         except (OSError, ValueError) as error:
@@ -170,6 +181,11 @@ def by_group(names: Sequence[str], sample_lens: Sequence[int], terms: Sequence[T
 def _check_packs(path: str, data: BagelDatasetConfig, model: BagelConfig) -> None:
     """Refuse knobs that contradict each other, and images cut in other patches than the model's."""
     try:
+        for group in data.groups.keys() - data.resolved_dataset_info.keys():
+            raise ConfigError(
+                f"{path}.grouped_datasets.{group}: dataset_info (in conf/: sources.train) has no such group; add its "
+                f"rows, choose another data=, or leave it out: {path}.grouped_datasets.{group}=null"
+            )
         data.check()
     except DataError as error:
         raise ConfigError(f"{path}: {error}") from error

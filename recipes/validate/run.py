@@ -46,7 +46,7 @@ def _splits(run: ValidateRun) -> Iterator[tuple[str, Any]]:
 
 
 def _validate_packed(run: ValidateRun) -> Report:
-    report, tokenizer = Report(name=run.name), run.task.load_tokenizer()
+    report, tokenizer = Report(name=run.name), run.task.load_tokenizer(run.model)
     for split, data in _splits(run):
         looked_at: list[SourceReport] = []
         for dataset in datasets(split, data.dataset_config):

@@ -6,6 +6,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -63,7 +64,7 @@ class PointsTaskConfig(PointsTask):
     def check(self, config: RunConfig) -> None:
         pass
 
-    def build(self, device: torch.device) -> PointsTask:
+    def build(self, model: Any, device: torch.device) -> PointsTask:
         return self
 
     def loader(self, data: PointsDataConfig, world: World, seed: int) -> PointsLoader:

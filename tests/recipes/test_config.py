@@ -76,10 +76,6 @@ def line_of(*overrides: str) -> str | None:
             "data.dataset_config.max_latent_size (8) must be the model's (16); choose the images= for this model=",
         ),
         (
-            "validation.data=null",
-            "objective (val/loss) needs held-out rows: set validation.data, or choose objective=null",
-        ),
-        (
             "+callbacks.mine.every=3",
             "callbacks.mine is no callback: it needs a _target_, or null to switch it off",
         ),

@@ -22,7 +22,6 @@ from recipes.callbacks.progress import Progress
 from recipes.callbacks.tensorboard import TensorBoard
 from recipes.callbacks.validation import Validation
 from recipes.callbacks.watchdog import Watchdog
-from recipes.mistakes import ConfigError
 from tests.recipes.fakes import Setting, trainer
 
 
@@ -77,9 +76,9 @@ def test_validation_does_not_touch_the_training(tmp_path) -> None:
     assert losses[0] == losses[1]
 
 
-def test_validation_without_held_out_rows_is_refused(tmp_path) -> None:
-    with pytest.raises(ConfigError, match=r"callbacks\.validation needs held-out rows"):
-        trainer(Setting(directory=tmp_path, callbacks=[Validation()])).fit()
+def test_without_held_out_rows_nothing_is_validated(tmp_path) -> None:
+    lines = lines_of(tmp_path, Validation(every_steps=2))
+    assert not any(name.startswith("val/") for line in lines for name in line)
 
 
 def test_a_broken_gradient_is_stopped_before_the_weights_with_its_rows(tmp_path) -> None:

@@ -20,7 +20,7 @@ from tests.recipes.composing import composed, rows_in
 @pytest.fixture(scope="module")
 def batches(few_rows: Path) -> list:
     run = composed("preview", PreviewRun, *rows_in(few_rows), "data.num_workers=0")
-    tokenizer, special_tokens, _ = add_special_tokens(run.task.load_tokenizer())
+    tokenizer, special_tokens, _ = add_special_tokens(run.task.load_tokenizer(run.model))
     return list(islice(run.data.build(tokenizer, special_tokens, 0, 1, 1, run.train.seed).dataloader, 2))
 
 

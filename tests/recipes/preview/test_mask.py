@@ -14,7 +14,7 @@ def sample(lengths=LENGTHS, modes=MODES) -> PackedSample:
         Split(start=start, length=length, mode=mode, texts=[], images=[])
         for start, length, mode in zip(starts, lengths, modes, strict=True)
     ]
-    return PackedSample(dataset="any", position=0, worker=0, splits=splits)
+    return PackedSample(dataset="any", splits=splits)
 
 
 def test_cells_are_seen_where_the_dense_mask_is_zero():

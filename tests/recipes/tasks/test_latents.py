@@ -30,7 +30,7 @@ def settings(**changes: object) -> LatentsTaskConfig:
 
 
 def batch_of(config: LatentsTaskConfig, data: object) -> dict[str, object]:
-    return next(iter(config.build(WORLD.device).loader(data, WORLD, seed=0)))
+    return next(iter(config.build(None, WORLD.device).loader(data, WORLD, seed=0)))
 
 
 class Remembering:
@@ -46,7 +46,7 @@ class Remembering:
 def test_the_loss_is_the_weighed_squared_error_of_the_velocity() -> None:
     config, model = settings(text_dropout=0.0), Remembering()
     batch = batch_of(config, EDITS)
-    terms = config.build(WORLD.device).losses(model, batch, torch.Generator().manual_seed(0))
+    terms = config.build(None, WORLD.device).losses(model, batch, torch.Generator().manual_seed(0))
     clean, time = batch["image_latents"].float(), model.inputs.time_B[:, None, None, None]
     noise = (model.inputs.noisy_BCHW - (1 - time) * clean) / time
     expected = ((1 + time) * (noise - clean) ** 2).sum()
@@ -57,13 +57,13 @@ def test_the_loss_is_the_weighed_squared_error_of_the_velocity() -> None:
 def test_every_latent_value_counts_alike() -> None:
     for data in (EDITS, IMAGES):
         batch = batch_of(settings(), data)
-        assert settings().build(WORLD.device).counts(batch).item() == batch["image_latents"].numel()
+        assert settings().build(None, WORLD.device).counts(batch).item() == batch["image_latents"].numel()
 
 
 def test_contexts_and_mask_are_passed_on_in_order() -> None:
     config, model = settings(text_dropout=0.0, pooled="pooled"), Remembering()
     batch = batch_of(config, EDITS)
-    config.build(WORLD.device).losses(model, batch, torch.Generator().manual_seed(0))
+    config.build(None, WORLD.device).losses(model, batch, torch.Generator().manual_seed(0))
     for ours, theirs in zip(model.inputs.contexts, batch["context_latents"], strict=True):
         assert torch.equal(ours, theirs.float())
     assert torch.equal(model.inputs.mask_BS, batch["text_attention_mask"].bool())
@@ -75,7 +75,7 @@ def test_prompts_are_dropped_by_the_sample() -> None:
     model, dropped = Remembering(), 0
     config = settings(text_dropout=0.5, pooled="pooled")
     batch = batch_of(config, EDITS)
-    task = config.build(WORLD.device)
+    task = config.build(None, WORLD.device)
     for seed in range(100):
         task.losses(model, batch, torch.Generator().manual_seed(seed))
         gone = (model.inputs.text_BSD == 0).all((1, 2))
@@ -87,7 +87,7 @@ def test_prompts_are_dropped_by_the_sample() -> None:
 def test_a_text_to_image_batch_has_no_contexts() -> None:
     model, config = Remembering(), settings()
     batch = batch_of(config, IMAGES)
-    task = config.build(WORLD.device)
+    task = config.build(None, WORLD.device)
     terms = task.losses(model, batch, torch.Generator().manual_seed(0))
     assert list(terms.groups) == ["text_to_image"]
     assert model.inputs.contexts == []
@@ -96,7 +96,7 @@ def test_a_text_to_image_batch_has_no_contexts() -> None:
 
 
 def test_epochs_follow_each_other_without_end_in_a_new_order() -> None:
-    task = settings().build(WORLD.device)
+    task = settings().build(None, WORLD.device)
     loader = task.loader(EDITS, WORLD, seed=0)
     length = len(EDITS.build(0, 1, 2).dataloader)
     rows = [loader.origins(batch) for batch in islice(loader, 2 * length)]
@@ -106,7 +106,7 @@ def test_epochs_follow_each_other_without_end_in_a_new_order() -> None:
 
 @pytest.mark.parametrize("stop", [3, 21, 22, 23, 30])
 def test_the_stream_goes_on_behind_a_saved_state_twice(stop: int) -> None:
-    task = settings().build(WORLD.device)
+    task = settings().build(None, WORLD.device)
 
     def rows(loader: Loader, count: int) -> list[list[str]]:
         return [loader.origins(batch) for batch in islice(loader, count)]
@@ -141,7 +141,7 @@ def test_data_that_is_no_cache_is_refused() -> None:
 
 def test_what_two_ranks_left_of_an_epoch_is_dealt_to_one() -> None:
     data = ImageEditDataloaderConfig(str(INPUTS / "edit_cache"), num_workers=0, bucket_policy="partial")
-    task = settings().build(WORLD.device)
+    task = settings().build(None, WORLD.device)
     loaders = [task.loader(data, distributed.World(rank=rank, size=2, device=WORLD.device), seed=0) for rank in (0, 1)]
     seen = [row for loader in loaders for batch in islice(loader, 3) for row in loader.origins(batch)]
     alone = task.loader(data, WORLD, seed=0)

@@ -1,5 +1,7 @@
 """The two losses of a pack against sums by hand, on real packs of the demo data's kind."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,7 +36,7 @@ def run() -> config.RunConfig:
 
 @pytest.fixture(scope="module")
 def task(run):
-    return run.task.build(torch.device("cpu"))
+    return run.task.build(run.model, torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +54,16 @@ def model(run):
 
 def losses(task, model, pack):
     return task.losses(model, pack, torch.Generator().manual_seed(0))
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused_before_that_is_built(run) -> None:
+    small = replace(run.model, llm=replace(run.model.llm, vocab_size=400))
+    with pytest.raises(ConfigError) as refusal:
+        run.task.build(small, torch.device("cpu"))
+    line = r"task.tokenizer \(.*/tokenizer\) has ids up to (\d+), model.llm.vocab_size is 400: raise that to (\d+)"
+    largest, least = map(int, re.match(line, str(refusal.value)).groups())
+    assert least == largest + 1
+    run.task.build(replace(run.model, llm=replace(run.model.llm, vocab_size=least)), torch.device("cpu"))
 
 
 def test_counts_are_known_before_the_forward_pass(task, packs) -> None:
@@ -88,7 +100,7 @@ def test_rows_belong_to_the_sample_that_covers_them() -> None:
 
 def test_weighed_labels_count_by_their_weights(run, model, packs) -> None:
     run.task.weigh_tokens = True
-    weighing = run.task.build(torch.device("cpu"))
+    weighing = run.task.build(run.model, torch.device("cpu"))
     run.task.weigh_tokens = False
     pack = packs[0]
     assert weighing.counts(pack)[0].item() == pytest.approx(pack.ce_loss_weights.sum().item())
@@ -124,7 +136,7 @@ def test_every_parameter_gets_a_gradient_from_a_pack_of_text_alone(task, model, 
 def test_a_folder_without_a_tokenizer_is_refused(run, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(run.task, "tokenizer", str(tmp_path))
     with pytest.raises(ConfigError, match=r"task.tokenizer \(.*\): there is no tokenizer; set sources.tokenizer"):
-        run.task.build(torch.device("cpu"))
+        run.task.build(run.model, torch.device("cpu"))
 
 
 def test_data_in_no_packs_is_refused(run, monkeypatch) -> None:
