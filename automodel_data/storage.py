@@ -68,7 +68,7 @@ def list_files(directory: str, suffix: str = "") -> list[str]:
     filesystem, inner = resolve(directory)
     info = filesystem.get_file_info(inner)
     if info.type != fs.FileType.Directory:
-        raise DataError(f"{directory!r} is not a directory; data directories are listed for *{suffix} files")
+        raise DataError(f"{directory!r} is not a directory; a data_dir is listed for its *{suffix} files")
     entries = filesystem.get_file_info(fs.FileSelector(inner))
     names = sorted(entry.base_name for entry in entries if entry.is_file and entry.base_name.endswith(suffix))
     return [f"{directory.rstrip('/')}/{name}" for name in names]

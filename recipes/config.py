@@ -8,6 +8,7 @@ Nodes typed ``Any`` are open-ended: a ``_target_`` names what they build, and it
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import torch
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
@@ -15,6 +16,7 @@ from recipes import nodes, published
 from recipes.callbacks.base import Callback
 from recipes.heldout import heldout
 from recipes.mistakes import ConfigError
+from recipes.optim import build_optimizer
 from recipes.resume import ResumeConfig
 
 
@@ -215,6 +217,7 @@ def check(config: RunConfig) -> None:
         ranks is None or ranks >= 1,
         f"launch.nproc_per_node ({ranks}) must be at least 1, or null for this process alone",
     )
+    build_optimizer(config.optimizer, torch.nn.Linear(1, 1, bias=False))  # it refuses options that mean nothing
     config.lr_schedule.check()
     config.checkpoint.check()
     config.task.check(config)

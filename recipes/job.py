@@ -45,7 +45,8 @@ def run(job: Job) -> float | None:
         SystemExit: The run was asked to stop and is saved; the code is 128 plus the signal.
     """
     world = distributed.start(job.config.distributed.timeout_minutes)
-    log.info("%s on %d rank(s), %s; everything goes to %s", job.config.name, world.size, world.device, job.directory)
+    steps = f"{job.config.name}: {job.config.train.max_steps} steps"
+    log.info("%s on %d rank(s), %s; everything goes to %s", steps, world.size, world.device, job.directory)
     if job.config.sources.prepare is not None:
         job.config.sources.prepare()
     trainer = build_trainer(job, world)

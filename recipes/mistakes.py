@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import yaml
 from hydra.errors import HydraException, InstantiationException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
@@ -20,6 +21,8 @@ log = logging.getLogger(__name__)
 
 EXIT_CODE = 2
 _LISTED = 20  # options
+_OVERLAYS = ("recipe", "experiment", "debug")
+"""Groups of conf/ whose files set keys of the whole config."""
 _RANK_0_TELLS_WITHIN_SECONDS = 5
 
 
@@ -54,11 +57,13 @@ def leave(line: str, everywhere_alike: bool) -> None:
     raise SystemExit(EXIT_CODE)
 
 
-def explain(error: BaseException) -> str | None:  # noqa: PLR0911 - a table
+def explain(error: BaseException) -> str | None:  # noqa: C901, PLR0911 - a table
     """Return the line for a user's mistake, None for an error of the program."""
     match error:
         case ConfigError() | DataError() | SweepError():
             return str(error)
+        case yaml.MarkedYAMLError(problem=problem, problem_mark=yaml.Mark() as mark):
+            return f"{mark.name}, line {mark.line + 1}, is no YAML: {problem}"
         case OSError(errno=errno.ENOSPC | errno.EDQUOT):
             where = error.filename or "to the run directory"
             return f"cannot write {where}: {error.strerror}; make room and go on with resume=auto"
@@ -117,8 +122,11 @@ def _explain_value(error: OmegaConfBaseException) -> str:
         return f"{key}: {_first_line(error)}"
     if not isinstance(error.parent_node, DictConfig):
         return f"{key}: no such key."
+    if key in _OVERLAYS:
+        return f"{key}=...: the first line of that file must be '# @package _global_', or its keys go below {key!r}"
     root = OmegaConf.to_container(error.parent_node._get_root())
-    return f"{key}: no such key.{advice(key, error.parent_node.keys(), root)}"
+    siblings = [*error.parent_node.keys(), *(() if "." in key else _OVERLAYS)]
+    return f"{key}: no such key.{advice(key, siblings, root)}"
 
 
 def _paths(node: object, prefix: str = "") -> Iterator[str]:

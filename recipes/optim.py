@@ -17,13 +17,20 @@ log = logging.getLogger(__name__)
 
 
 def build_optimizer(make: Callable[..., Optimizer], model: nn.Module) -> Optimizer:
-    """Call ``make`` with two groups: matrices, and whatever has at most one dimension, which never decays."""
+    """Call ``make`` with two groups: matrices, and whatever has at most one dimension, which never decays.
+
+    Raises:
+        ConfigError: It refuses its options.
+    """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {"params": [parameter for parameter in trained if parameter.ndim > 1]},
         {"params": [parameter for parameter in trained if parameter.ndim <= 1], "weight_decay": 0.0},
     ]
-    return make([group for group in groups if group["params"]])
+    try:
+        return make([group for group in groups if group["params"]])
+    except (ValueError, TypeError) as error:  # a TypeError where it compares a word with a number
+        raise ConfigError(f"optimizer: {error}") from error
 
 
 def options(optimizer: Optimizer) -> list[dict[str, Any]]:

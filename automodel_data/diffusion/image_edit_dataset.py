@@ -35,6 +35,7 @@ from automodel_data.diffusion.signature import (  # noqa: F401 - documented unde
     _parse_compound_bucket_signature,
     _signature_to_metadata,
 )
+from automodel_data.workers import check_workers
 
 __all__ = ["ImageEditDataloaderConfig", "ImageEditDataset", "ImageEditDatasetConfig"]
 
@@ -161,6 +162,9 @@ class ImageEditDataloaderConfig:
     bucket_policy: str | None = None
     bucket_order: str = "sequential"
     bad_payload: str = "raise"
+
+    def __post_init__(self) -> None:
+        check_workers(self.num_workers, self.prefetch_factor)
 
     def build(self, dp_rank: int, dp_world_size: int, batch_size: int) -> DiffusionDataloaderBuild:
         """Read the cache's metadata and make the loader of rank ``dp_rank``."""

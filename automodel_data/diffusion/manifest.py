@@ -47,6 +47,9 @@ def _read_json(path: Path) -> object:
     try:
         return json.loads(path.read_bytes())
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}; was the cache written to the end?") from error
+        raise DataError(
+            f"{path}: cannot be read: {error.strerror}; scripts/encode_cache.py cache_dir=... makes caches, and this file "
+            "last"
+        ) from error
     except ValueError as error:  # no JSON, or bytes that are no text
         raise DataError(f"{path}: is not JSON: {error}") from error

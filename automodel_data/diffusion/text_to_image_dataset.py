@@ -20,6 +20,7 @@ from automodel_data.diffusion.payload import (
 )
 from automodel_data.diffusion.signature import _nonnegative_int, _normalize_shape
 from automodel_data.errors import DataError
+from automodel_data.workers import check_workers
 
 _EMBEDDED = ("clip_hidden", "pooled_prompt_embeds")
 _TOKENS = ("clip_tokens", "t5_tokens")
@@ -183,6 +184,9 @@ class TextToImageDataloaderConfig:
     bucket_policy: str | None = None
     bucket_order: str = "sequential"
     bad_payload: str = "raise"
+
+    def __post_init__(self) -> None:
+        check_workers(self.num_workers, self.prefetch_factor)
 
     def build(self, dp_rank: int, dp_world_size: int, batch_size: int) -> DiffusionDataloaderBuild:
         """Read the cache's metadata and make the loader of rank ``dp_rank``."""

@@ -13,7 +13,7 @@ from automodel_data.multimodal.config import BagelDatasetConfig
 from automodel_data.multimodal.elastic import deal
 from automodel_data.multimodal.packing import PackedDataset
 from automodel_data.multimodal.state import LoaderState
-from automodel_data.workers import leave_signals_to_the_trainer
+from automodel_data.workers import check_workers, leave_signals_to_the_trainer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -150,6 +150,9 @@ class BagelDataloaderConfig:
     num_workers: int = 1
     pin_memory: bool = True
     prefetch_factor: int = 2
+
+    def __post_init__(self) -> None:
+        check_workers(self.num_workers, self.prefetch_factor)
 
     def build(
         self,

@@ -32,6 +32,12 @@ def line_of(*overrides: str) -> str | None:
     [
         ("trian.max_steps=3", "trian: no such key. Did you mean 'train'?"),
         ("max_steps=3", "max_steps: no such key. Did you mean 'train.max_steps'?"),
+        ("recpe=t2i", "recpe: no such key. Did you mean 'recipe'?"),
+        ("optimizer.lr=-1", "optimizer: Invalid learning rate: -1"),
+        ("optimizer.lr=fast", "optimizer: '<=' not supported between instances of 'float' and 'str'"),
+        ("optimizer.betas=3", "optimizer: 'int' object is not subscriptable"),
+        ("data.num_workers=-1", "data: num_workers (-1) must not be negative; 0 loads in the process itself"),
+        ("data.prefetch_factor=0", "data: prefetch_factor (0) must be at least 1: batches read ahead by each worker"),
         ("train.max_step=3", "train.max_step: no such key. Did you mean 'train.max_steps'?"),
         ("+train.max_step=3", "train.max_step: no such key. Did you mean 'train.max_steps'?"),
         ("train.max_steps=many", "train.max_steps: Value 'many' of type 'str' could not be converted to Integer"),
@@ -92,6 +98,23 @@ def test_the_line_names_the_key_and_the_way_out(override: str, line: str) -> Non
     assert told is not None
     assert told.startswith(line)
     assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("name: mine\n", "recipe=...: the first line of that file must be '# @package _global_', or its keys go below"),
+        ("# @package _global_\nname: [x\n", r"{file}, line 3, is no YAML: expected ',' or ']', but got"),
+        ("a:\n\tb: 1\n", r"{file}, line 2, is no YAML: found character '\t' that cannot start any token"),
+    ],
+)
+def test_a_recipe_that_cannot_be_read_is_named_with_the_line(text: str, line: str, tmp_path: Path) -> None:
+    file = tmp_path / "recipe" / "mine.yaml"
+    file.parent.mkdir()
+    file.write_text(text)
+    told = line_of(f"hydra.searchpath=[file://{tmp_path}]", "recipe=mine")
+    assert told is not None
+    assert told.startswith(line.format(file=file))
 
 
 def test_what_a_target_refuses_comes_with_its_key() -> None:
