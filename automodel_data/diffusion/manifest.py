@@ -48,8 +48,7 @@ def _read_json(path: Path) -> object:
         return json.loads(path.read_bytes())
     except OSError as error:
         raise DataError(
-            f"{path}: cannot be read: {error.strerror}; scripts/encode_cache.py cache_dir=... makes caches, and this file "
-            "last"
+            f"{path}: cannot be read: {error.strerror}; caches are made by scripts/encode_cache.py, this file last"
         ) from error
     except ValueError as error:  # no JSON, or bytes that are no text
         raise DataError(f"{path}: is not JSON: {error}") from error
