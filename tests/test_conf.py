@@ -55,6 +55,11 @@ def test_parts_of_options_are_all_used() -> None:
         assert part.relative_to(CONF).with_suffix("").as_posix().partition("/")[2] in texts, part
 
 
+def test_the_jobs_of_a_sweep_can_be_jobs_of_slurm() -> None:
+    launcher = compose("train", return_hydra_config=True, overrides=["hydra/launcher=slurm"]).hydra.launcher
+    assert (launcher._target_.rpartition(".")[2], launcher.tasks_per_node) == ("SlurmLauncher", 1)
+
+
 def test_the_hydra_settings_compose() -> None:
     settings = compose("train", return_hydra_config=True, overrides=["hydra.runtime.output_dir=here"]).hydra
     assert settings.job_logging.handlers.file.filename == "here/rank0.log"

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn, JobStatus, configure_log, run_job, setup_globals
+from hydra.errors import HydraException
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 log = logging.getLogger(__name__)
 
@@ -50,16 +51,36 @@ class TorchrunLauncher(Launcher):
 
         setup_globals()
         jobs = [self._compose(number, overrides) for number, overrides in enumerate(job_overrides, initial_job_idx)]
-        returns = [self._run(job) for job in jobs]
+        returns = [job if isinstance(job, JobReturn) else self._run(job) for job in jobs]
         self._log_for_the_sweep()
         if is_rank_0():
             sweep.report(Path(self._config.hydra.sweep.dir), self._ended)
         return returns
 
-    def _compose(self, number: int, overrides: Sequence[str]) -> DictConfig:
+    def _compose(self, number: int, overrides: Sequence[str]) -> DictConfig | JobReturn:
+        """Return the config of a job or, where its overrides make none, how it failed."""
+        from recipes.launch import started_by_torchrun
+        from recipes.mistakes import explain
+
+        try:
+            job = self._numbered(self._context.config_loader.load_sweep_config(self._config, list(overrides)), number)
+        except HydraException as error:
+            line = explain(error)
+            if line is None or started_by_torchrun():
+                raise
+            log.error("job %d: %s", number, line)
+            job = self._numbered(self._config, number)
+            job.hydra.overrides.task = list(overrides)
+            record = _directory(job) / ".hydra" / "overrides.yaml"  # where the table finds what was tried
+            record.parent.mkdir(parents=True, exist_ok=True)
+            OmegaConf.save(job.hydra.overrides.task, record)
+            return self._failed(job, line)
+        return job
+
+    def _numbered(self, config: DictConfig, number: int) -> DictConfig:
         from recipes.mistakes import ConfigError
 
-        job = self._context.config_loader.load_sweep_config(self._config, list(overrides))
+        job = config.copy()
         with open_dict(job):
             job.hydra.job.id = job.hydra.job.num = number
         directory = _directory(job)

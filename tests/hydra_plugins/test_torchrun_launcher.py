@@ -60,6 +60,20 @@ def test_a_value_that_breaks_a_rule_is_one_line_for_its_job(swept) -> None:
     assert f"resume=auto hydra.sweep.dir={sweep.relative_to(ended.outputs.parents[1])}" in ended.err
 
 
+def test_a_value_that_does_not_exist_fails_its_job_alone(tmp_path) -> None:
+    ended = train(tmp_path, "packing=nosuch,tiny", "train.max_steps=3", "-m")
+    assert ended.code == 2
+    (sweep,) = ended.outputs.iterdir()
+    line = "packing=nosuch: no such option. There are: 16k, 32k, 8k, tiny."
+    assert [(row["packing"], row["status"]) for row in rows(sweep)] == [
+        ("nosuch", f"failed: {line}"),
+        ("tiny", "finished"),
+    ]
+    assert f"job 0: {line}" in ended.out
+    assert "Traceback" not in ended.err
+    assert result(sweep / "1")["step"] == 3
+
+
 def test_the_table_the_file_and_the_picture_show_what_the_jobs_measured(swept) -> None:
     _, ended, sweep = swept
     tiny, large, *_ = rows(sweep)
@@ -94,7 +108,6 @@ def test_jobs_that_would_share_a_directory_are_refused_before_the_first() -> Non
 
 
 def test_a_sampler_sees_the_objectives(tmp_path) -> None:
-    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
     ended = train(tmp_path, "hydra/sweeper=optuna", "hydra.sweeper.n_trials=1", "optimizer.lr=interval(0.01,0.1)", "-m")
     assert ended.code == 0, ended.err
     (sweep,) = ended.outputs.iterdir()
