@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper, BasicSweeperConf
 from hydra.core.config_store import ConfigStore
 
-from hydra_plugins.automodel_launcher.torchrun_launcher import TorchrunLauncher
+from hydra_plugins.automodel_launcher.torchrun_launcher import TorchrunLauncherConfig
 
 
 @dataclass
@@ -27,5 +27,5 @@ class GridSweeper(BasicSweeper):
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
         """Compose every job before the first is launched, where the launcher would not."""
-        if not isinstance(self.launcher, TorchrunLauncher):
+        if self.config.hydra.launcher._target_ != TorchrunLauncherConfig._target_:
             super().validate_batch_is_legal(batch)
