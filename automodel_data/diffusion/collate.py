@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
 from automodel_data.diffusion.samples import (
     TextToImageBatch,
@@ -130,7 +129,12 @@ def _pad_prompts(
 def _pad(tensors: Sequence[torch.Tensor], name: str) -> torch.Tensor:
     """Stack tensors that may differ in their first dimension, with zeros behind the shorter ones."""
     _refuse_differences([(tuple(tensor.shape[1:]), tensor.dtype) for tensor in tensors], name)
-    return pad_sequence(list(tensors), batch_first=True)
+    first, longest = tensors[0], max(len(tensor) for tensor in tensors)
+    padded = first.new_empty((len(tensors), longest, *first.shape[1:]))
+    for row, tensor in zip(padded, tensors, strict=True):  # pad_sequence would write every byte twice
+        row[: len(tensor)] = tensor
+        row[len(tensor) :] = 0
+    return padded
 
 
 def _stack_conditioning_tensors(batch: Sequence[_ImageEditSample]) -> dict[str, torch.Tensor]:

@@ -15,6 +15,7 @@ UNREADABLE = "unreadable payload"
 INVALID = "invalid payload"
 NOT_FINITE = "payload not finite"
 
+_MAPPED_FROM = 2**18  # bytes; smaller files are read as fast as they are mapped
 _LATENT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -50,7 +51,7 @@ def read_payload(path: Path) -> Mapping[str, object]:
         PayloadError: the file is missing, truncated, holds anything but tensors and plain values, or is no mapping.
     """
     try:
-        data = torch.load(path, map_location="cpu", weights_only=True)
+        data = _load(path)
     except pickle.UnpicklingError as error:
         raise PayloadError(
             f"{path}: refused by torch.load(weights_only=True): not a mapping of tensors and plain values, "
@@ -65,6 +66,16 @@ def read_payload(path: Path) -> Mapping[str, object]:
     if not isinstance(data, Mapping):
         raise PayloadError(f"{path}: holds a {type(data).__name__}, not a mapping of fields", INVALID)
     return data
+
+
+def _load(path: Path) -> object:
+    """Load a file; large ones are mapped, so that their bytes are copied once, when they are collated."""
+    if path.stat().st_size >= _MAPPED_FROM:
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        except RuntimeError:  # the format before torch 1.6, which cannot be mapped; or a broken file, told below
+            pass
+    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _require_tensor(data: Mapping[str, object], field_name: str) -> torch.Tensor:
