@@ -135,6 +135,34 @@ def test_two_ranks_encode_train_stop_and_go_on_alike(on_ranks) -> None:
         assert first["pages"][0] != second["pages"][0]
 
 
+def first_steps_on_two_ranks(folder: Path) -> tuple[str, list[Any]]:
+    """Encode, take two steps of an epoch and save; return the folder and this rank's samples."""
+    write_caches(folder / "demo")
+    diary = Diary(stop_at=2)
+    train(make(folder / "demo", "image_edit", folder / "runs" / "run", "data.bucket_policy=partial"), diary)
+    return str(folder), diary.pages
+
+
+def samples_of(pages: list[Any]) -> list[str]:
+    return [sample for batches, _ in pages for batch in batches for sample in batch]
+
+
+def test_another_number_of_ranks_reads_the_rest_of_the_epoch_and_nothing_twice(on_ranks) -> None:
+    (folder, first), (_, second) = on_ranks(first_steps_on_two_ranks)
+    root, partial = Path(folder), "data.bucket_policy=partial"
+    alone, diary = make(root / "demo", "image_edit", root / "runs" / "run", partial, "train.max_steps=40"), Diary()
+    alone.callbacks = [diary]
+    resume(alone, ResumeConfig(path="auto", elastic=True))
+    assert alone.step == 2
+    alone.fit()
+    before, after = samples_of([*first, *second]), samples_of(diary.pages)
+    pairs = set(before + after)
+    assert len(pairs) == 24
+    rest = len(pairs) - len(before)
+    assert 0 < rest < 24
+    assert sorted(before + after[:rest]) == sorted(pairs)
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_held_out_loss_falls(caches: Path, tmp_path: Path, recipe: str) -> None:
     validation = "recipes.callbacks.validation.Validation"
