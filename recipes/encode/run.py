@@ -1,6 +1,7 @@
 """One run of ``scripts/encode_cache.py`` on this rank: encode, verify or preview."""
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,15 @@ def _encode(config: EncodeConfig, world: World) -> None:
         world=world,
     ).run()
     if world.leads:
-        info = config.encode.open(config.cache_dir).get_bucket_info()
-        lost = losses.get(str(config.source), {})
-        log.info("%s: %d buckets %s; rows lost: %s", config.cache_dir, info["total_buckets"], info["buckets"], lost)
+        log.info("%s", _summary(config.cache_dir, config.encode, losses.get(str(config.source), {})))
+
+
+def _summary(cache_dir: str, layout: Layout, lost: Mapping[str, int]) -> str:
+    """Return what a cache holds and what was lost on the way to it, a bucket a line."""
+    buckets = layout.open(cache_dir).get_bucket_info()["buckets"]
+    told = ", ".join(f"{count} x {reason}" for reason, count in lost.items()) or "none"
+    head = f"{cache_dir}: {sum(buckets.values())} samples in {len(buckets)} buckets; rows lost: {told}"
+    return "\n".join([head, *(f"{count:8,}  {name}" for name, count in buckets.items())])
 
 
 def _verify(config: EncodeConfig, world: World) -> int:
