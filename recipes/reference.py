@@ -16,7 +16,12 @@ from typing import Any
 import yaml
 from hydra.utils import get_object
 
+from recipes.bench.config import BenchConfig
 from recipes.config import RunConfig
+from recipes.encode.config import EncodeConfig
+from recipes.encode.config import PreviewConfig as SheetConfig
+from recipes.preview.config import PreviewConfig
+from recipes.validate.config import ValidateConfig
 
 OURS = ("automodel_data.", "recipes.")
 _HEADING = re.compile(r"^(?:Args|Attributes):\n", re.MULTILINE)
@@ -43,7 +48,7 @@ class Section:
 
 
 def sections(conf: Path) -> list[Section]:
-    """Return the run config's own sections, then those of every class of ours that a file below ``conf`` names."""
+    """Return the run config's own sections, those of every class of ours that ``conf`` names, and other scripts'."""
     own = [_section("the top level", RunConfig)]
     hints = typing.get_type_hints(RunConfig)
     own += [_section(name, kind) for name, kind in hints.items() if dataclasses.is_dataclass(kind)]
@@ -56,7 +61,17 @@ def sections(conf: Path) -> list[Section]:
         _section(f"{', '.join(sorted(where))}: {target.rpartition('.')[2]}", get_object(target))
         for target, where in sorted(places.items(), key=lambda item: sorted(item[1]))
     ]
-    return own + [section for section in built if section.keys]
+    return own + [section for section in built if section.keys] + _of_other_scripts()
+
+
+def _of_other_scripts() -> list[Section]:
+    return [
+        _section("scripts/validate.py, beside a run's keys: validate", ValidateConfig),
+        _section("scripts/preview.py, beside a run's keys: preview", PreviewConfig),
+        _section("scripts/encode_cache.py: the top level", EncodeConfig),
+        _section("scripts/encode_cache.py: preview", SheetConfig),
+        _section("scripts/bench.py: the top level", BenchConfig),
+    ]
 
 
 def markdown(conf: Path) -> str:

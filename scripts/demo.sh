@@ -14,4 +14,9 @@ cat <<END
 The loss curve, trained on and held out:  $run/loss_curve.png
 One pack, texts and images in place:      $run/pack.png
 The samples that were lost, and why:      $run/lost.txt
+The trained weights, to go on from:       $run/checkpoints
+
+Next:  source .venv/bin/activate
+       python scripts/preview.py recipe=bagel                  # packs as a page for the browser
+       python scripts/train.py recipe=edit train.max_steps=100 # editing alone; README.md has more
 END

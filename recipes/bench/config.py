@@ -20,25 +20,41 @@ PEER = "peer"
 
 @dataclass(kw_only=True, slots=True)
 class BenchConfig:
-    """The benchmark's settings; those below ``train`` are what the data nodes point at."""
+    """The benchmark's settings.
+
+    Args:
+        name: Of the run; its directory lies in ``output_dir/name``.
+        output_dir: Where the results are written.
+        packs: Timed in each round.
+        warmup_packs: Before them.
+        rounds: In which the contestants alternate.
+        read_masks: Read every dense mask, as a model would (``use_flex=false``).
+        batches, batch_size: Of a latent cache, in each round.
+        workers: Numbers of them to read a latent cache with.
+        train, packing, images, sources: What the data points at, as in a run's config.
+        data: Makes what is timed; ``data=`` chooses a mixture or a cache.
+        contestants: What each changes in ``data.dataset_config``.
+        peer: Another class with the interface of ``data.dataset_config``.
+        validation: Comes with every choice of data; it is not measured.
+    """
 
     name: str = "bench"
     output_dir: str = "outputs"
-    packs: int = 8  # timed in each round
-    warmup_packs: int = 1  # before them
+    packs: int = 8
+    warmup_packs: int = 1
     rounds: int = 3
-    read_masks: bool = False  # read every dense mask, as a model would (use_flex=false)
-    batches: int = 32  # of a latent cache, timed in each round
-    batch_size: int = 8  # of a latent cache
-    workers: list[int] = field(default_factory=list)  # numbers of them to read a latent cache with
+    read_masks: bool = False
+    batches: int = 32
+    batch_size: int = 8
+    workers: list[int] = field(default_factory=list)
     train: TrainConfig = field(default_factory=TrainConfig)
     packing: PackingConfig = field(default_factory=PackingConfig)
     images: ImagesConfig = field(default_factory=ImagesConfig)
     sources: SourcesConfig = field(default_factory=SourcesConfig)
     data: Any = MISSING
-    contestants: dict[str, dict[str, Any]] = field(default_factory=dict)  # what each changes in data.dataset_config
-    peer: dict[str, Any] = field(default_factory=dict)  # another class with the interface of data.dataset_config
-    validation: ValidationConfig = field(default_factory=ValidationConfig)  # comes with every data choice; not measured
+    contestants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    peer: dict[str, Any] = field(default_factory=dict)
+    validation: ValidationConfig = field(default_factory=ValidationConfig)
 
     @property
     def is_cached(self) -> bool:

@@ -14,7 +14,12 @@ ACTIONS = ("encode", "verify", "preview")
 
 @dataclass(kw_only=True, slots=True)
 class PreviewConfig:
-    """The contact sheet: how many samples, and how wide each picture is shown, in pixels."""
+    """The contact sheet.
+
+    Args:
+        samples: How many.
+        width: Of each picture, in pixels.
+    """
 
     samples: int = 12
     width: int = 256
@@ -22,22 +27,39 @@ class PreviewConfig:
 
 @dataclass(kw_only=True, slots=True)
 class EncodeConfig:
-    """One run of the encoder."""
+    """One run of the encoder.
+
+    Args:
+        name: Of the run; its log lies in ``output_dir/name``.
+        output_dir: Where logs are written.
+        action: ``encode``, ``verify`` or ``preview``; the options ``--verify`` and ``--preview`` set it.
+        source: A folder, or parquet files, of what is encoded.
+        cache_dir: Folder of the cache.
+        encode: The kind of cache.
+        encoder: What makes latents of images and embeddings of texts.
+        transform: How images are scaled and cut to their bucket.
+        dtype: Of latents and embeddings in the files.
+        items_per_shard: Entries in each file of the cache's table of contents.
+        threads: Read, decode and scale images ahead of the encoder, on each rank.
+        delete_orphans: With ``action=verify``, delete payloads that no entry names.
+        preview: See the section of this name.
+        timeout_minutes: How long ranks wait for the slowest.
+    """
 
     name: str = "encode_cache"
     output_dir: str = "outputs"
     action: str = "encode"
     source: str | None = None
     cache_dir: str = MISSING
-    encode: Any = MISSING  # the kind of cache
+    encode: Any = MISSING
     encoder: Any = MISSING
     transform: Any = MISSING
-    dtype: str = "bfloat16"  # of latents and embeddings in the files
+    dtype: str = "bfloat16"
     items_per_shard: int = 4096
-    threads: int = 4  # read, decode and scale images ahead of the encoder, on each rank
-    delete_orphans: bool = False  # with action=verify
+    threads: int = 4
+    delete_orphans: bool = False
     preview: PreviewConfig = field(default_factory=PreviewConfig)
-    timeout_minutes: float = 60.0  # how long ranks wait for the slowest
+    timeout_minutes: float = 60.0
 
 
 def register() -> None:

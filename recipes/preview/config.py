@@ -8,12 +8,19 @@ from recipes.mistakes import ConfigError
 
 @dataclass(kw_only=True, slots=True)
 class PreviewConfig:
-    """Which packs to show, and where."""
+    """Which packs to show, and where.
+
+    Args:
+        packs: How many.
+        heldout: Those of ``validation.data`` instead of ``data``.
+        image_edge: Longest edge of a picture in the page, in pixels.
+        path: An HTML file; null: ``preview.html`` in the run directory.
+    """
 
     packs: int = 3
-    heldout: bool = False  # those of validation.data instead of data
-    image_edge: int = 320  # longest edge of a picture in the page, in pixels
-    path: str | None = None  # HTML file; null: preview.html in the run directory
+    heldout: bool = False
+    image_edge: int = 320
+    path: str | None = None
 
 
 @dataclass(kw_only=True, slots=True)

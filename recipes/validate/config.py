@@ -11,13 +11,21 @@ ALL = "all"
 
 @dataclass(kw_only=True, slots=True)
 class ValidateConfig:
-    """How closely to look."""
+    """How closely to look.
 
-    rows: int | str = 100  # of each dataset, spread over its files; all: every row
-    packs: int = 16  # drawn without a model
-    world_size: int | None = None  # ranks that share the paths; null: those that this command would start
-    max_lost: float = 0.05  # share of a dataset's rows that may be lost before that is a problem
-    report: str | None = None  # JSON file; null: validate.json in the run directory
+    Args:
+        rows: Of each dataset, spread over its files; ``all``: every row.
+        packs: Drawn without a model.
+        world_size: Ranks that share the paths; null: those that this command would start.
+        max_lost: Share of a dataset's rows that may be lost before that is a problem.
+        report: A JSON file; null: ``validate.json`` in the run directory.
+    """
+
+    rows: int | str = 100
+    packs: int = 16
+    world_size: int | None = None
+    max_lost: float = 0.05
+    report: str | None = None
 
     @property
     def row_limit(self) -> int | None:
