@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
 
 COLOURS = ("#2a6fdb", "#d1495b", "#2e933c", "#b5179e", "#e07a1f", "#00798c")
 REASON_COLOURS = ("#5c677d", "#e0a458", "#8d99ae", "#a44a3f", "#80a1c1", "#6b705c", "#c9ada7", "#3d405b")
@@ -126,7 +128,10 @@ def _draw_panel(axes: Axes, name: str, jobs: Jobs) -> None:
     axes.set_xlim(-0.5, len(ticks) - 0.5)
     axes.yaxis.set_major_formatter(lambda value, _: number.format(value))
     axes.margins(y=0.15)
-    axes.set_ylim(*ENDS.get(name, (None, None)))
+    bottom, top = ENDS.get(name, (None, None))
+    if bottom == 0 and top is None:
+        top = 1.12 * axes.dataLim.y1 if 0 < axes.dataLim.y1 < math.inf else 1.0  # room for the numbers
+    axes.set_ylim(bottom, top)
     axes.grid(axis="y", color="#e6e6e6")
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -167,7 +172,8 @@ def _write_numbers(axes: Axes, jobs: Jobs, places: Sequence[float], values: Sequ
     """Write the values above their points, where no others are near."""
     if len(jobs.ticks()) <= MOST_LABELS and len(jobs.series()) == 1:
         for place, value in zip(places, values, strict=True):
-            axes.annotate(number.format(value), (place, value), (0, 6), textcoords="offset points", ha="center")
+            text = axes.annotate(number.format(value), (place, value), (0, 8), textcoords="offset points", ha="center")
+            text.set_path_effects([withStroke(linewidth=3, foreground="white")])  # a steep line may cross it
 
 
 def _legend(jobs: Jobs, names: Sequence[str]) -> list[Line2D | Patch]:
