@@ -4,17 +4,19 @@ import datetime
 import logging
 import multiprocessing
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch.distributed as dist
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import OmegaConf
 from tqdm import tqdm
 
 from recipes import config, distributed
-from recipes.mistakes import explain, told_in_one_line
+from recipes.mistakes import EXIT_CODE, explain, told_in_one_line
 
 _STAMP_KEY = "run_stamp"
 
@@ -27,6 +29,28 @@ def main(job: Callable[[], None], schema: type[config.RunConfig] = config.RunCon
     with told_in_one_line(), traceback_left_to_torchrun():
         job()
     distributed.stop()
+
+
+@contextmanager
+def refusals_told() -> Iterator[None]:
+    """Tell a user's mistake within a job in one line, and leave no directory of a run that has written nothing.
+
+    The directories of a sweep's jobs stay, and those of ranks: others may be writing.
+    """
+    try:
+        with told_in_one_line():
+            yield
+    except SystemExit as left:
+        alone = not started_by_torchrun() and HydraConfig.get().mode is RunMode.RUN
+        if left.code == EXIT_CODE and alone:
+            remove_traces(run_directory())
+        raise
+
+
+def remove_traces(directory: Path) -> None:
+    """Remove a run's directory where it holds nothing but the config, the log and the lock."""
+    if all(path.name in (".hydra", ".lock") or path.match("rank*.log") for path in directory.iterdir()):
+        shutil.rmtree(directory)
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from recipes import launch
 from recipes.encode import config
 from recipes.encode.run import run
-from recipes.mistakes import told_in_one_line
 
 FLAGS = {"--verify": "action=verify", "--preview": "action=preview"}
 
@@ -23,7 +22,7 @@ FLAGS = {"--verify": "action=verify", "--preview": "action=preview"}
 @record
 def encode_cache(composed: DictConfig) -> None:
     """Run what Hydra composed; torchrun reports what a rank raises."""
-    with told_in_one_line():
+    with launch.refusals_told():
         code = run(config.load(composed))
     if code:
         raise SystemExit(code)

@@ -6,7 +6,6 @@ import hydra
 from omegaconf import DictConfig
 
 from recipes import config, launch
-from recipes.mistakes import told_in_one_line
 from recipes.preview.config import PreviewRun, check
 from recipes.preview.page import render
 from recipes.preview.run import preview
@@ -15,7 +14,7 @@ from recipes.preview.run import preview
 @hydra.main(version_base="1.3", config_path="../conf", config_name="preview")
 def main(composed: DictConfig) -> None:
     """Draw packs and write the page."""
-    with told_in_one_line():
+    with launch.refusals_told():
         run, _ = config.load(composed, PreviewRun)
         check(run)
         page = preview(run)

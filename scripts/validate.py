@@ -11,7 +11,6 @@ import hydra
 from omegaconf import DictConfig
 
 from recipes import config, launch
-from recipes.mistakes import told_in_one_line
 from recipes.validate import tables
 from recipes.validate.config import ValidateRun, check
 from recipes.validate.run import validate
@@ -24,7 +23,7 @@ def main(composed: DictConfig) -> None:
     """Look, print tables and findings, and write the JSON; of torchrun's ranks one does."""
     if os.environ.get("RANK", "0") != "0":
         return
-    with told_in_one_line():
+    with launch.refusals_told():
         run, _ = config.load(composed, ValidateRun)
         check(run.validate)
         report = validate(run)

@@ -37,7 +37,7 @@ def test_the_console_shows_rank_0_and_the_warnings_of_the_others(crashed) -> Non
 
 def test_each_rank_has_its_own_log_file_with_its_own_traceback(crashed) -> None:
     logs = [(crashed[1] / f"rank{rank}.log").read_text() for rank in range(2)]
-    assert all("points on 2 rank(s)" in log for log in logs)
+    assert all("steps on 2 rank(s)" in log for log in logs)
     assert ["ArithmeticError" in log for log in logs] == [False, True]
 
 

@@ -113,6 +113,7 @@ def test_a_mistake_is_one_line_and_an_exit_code(tmp_path, override: str) -> None
     assert "Traceback" not in done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert override.split("=")[0].removeprefix("+").split(".")[-1].removesuffix("key") in line
+    assert not list(tmp_path.glob("outputs/bagel/*"))
 
 
 def test_of_a_mistake_of_all_ranks_only_one_speaks(tmp_path) -> None:
