@@ -102,8 +102,8 @@ class SourcesConfig:
     train: dict[str, Any] = field(default_factory=dict)
     heldout: dict[str, Any] = field(default_factory=dict)
     num_used_data: dict[str, Any] = field(default_factory=dict)
-    train_cache: str | None = "${sources.root}/cache/train"
-    heldout_cache: str | None = "${sources.root}/cache/heldout"
+    train_cache: str | None = "${below:${sources.root},cache/train}"
+    heldout_cache: str | None = "${below:${sources.root},cache/heldout}"
     train_pairs: str | None = None
     heldout_pairs: str | None = None
     prepare: Any = None

@@ -1,5 +1,6 @@
 """Ranks from plain python: torchrun's own engine runs in this process for the time of one job."""
 
+import logging
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,8 @@ from hydra.core.hydra_config import HydraConfig
 from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+from recipes.mistakes import EXIT_CODE
 
 
 class Stopped(SystemExit):
@@ -23,6 +26,7 @@ def run(script: str, arguments: Sequence[str], ranks: int) -> None:
         SystemExit: A rank failed; its traceback has been shown, the code is its own.
         Stopped: A signal came; the ranks had torchrun's grace time to save and leave.
     """
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what it says is told below
     options = ["--standalone", f"--nproc-per-node={ranks}", script, *arguments]
     with _signal_handlers_kept():
         try:
@@ -58,7 +62,8 @@ def _tell(error: ChildFailedError) -> int:
         told = f"killed by {failure.signal_name()}"
     else:
         told = f"exit code {failure.exitcode}"
-    sys.stderr.write(f"rank {rank} failed: {told}\n")
+    if failure.exitcode != EXIT_CODE:  # a user's mistake: the rank has told it
+        sys.stderr.write(f"rank {rank} failed: {told}\n")
     return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
 
 

@@ -15,6 +15,8 @@ def heldout(data: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, An
     Of a packed mixture, groups that are not trained on or have no held-out rows are left out.
     """
     merged = overlaid(data, overlay)
+    if "cache_dir" in merged and merged["cache_dir"] is None:
+        return None
     trained, rows = _of(data, "grouped_datasets"), _of(overlay, "dataset_info")
     if trained is None or rows is None:  # a latent cache, or files that the dataset itself reads
         return merged

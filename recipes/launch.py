@@ -90,6 +90,7 @@ def register_resolvers() -> None:
     stamp = agreed_stamp()
     OmegaConf.register_new_resolver("run_stamp", lambda: stamp, replace=True)
     OmegaConf.register_new_resolver("keys_of", lambda node: None if node is None else list(node), replace=True)
+    OmegaConf.register_new_resolver("below", lambda folder, name: folder and f"{folder}/{name}", replace=True)
     OmegaConf.register_new_resolver("rank", lambda: rank, replace=True)
     OmegaConf.register_new_resolver("by_rank", lambda first, others: others if rank else first, replace=True)
 

@@ -87,6 +87,8 @@ class _Checker:
             self._refuse_unknown(given, named, path)
         hints = typing.get_type_hints(target) if dataclasses.is_dataclass(target) else {}
         for key, value in given.items():
+            if value is None and not _fits(value, hints.get(key, Any)):
+                raise ConfigError(f"{_join(path, key)} has no value; it must be {_spell(hints[key])}")
             if not _fits(value, hints.get(key, Any)):
                 raise ConfigError(f"{_join(path, key)} ({value!r}) must be {_spell(hints[key])}")
             self.check(value, _join(path, key))

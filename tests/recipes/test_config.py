@@ -54,7 +54,7 @@ def line_of(*overrides: str) -> str | None:
             "optimizer._target_=torch.optim.AdmW",
             "optimizer._target_ (torch.optim.AdmW): there is no such thing. Did you mean 'AdamW'?",
         ),
-        ("sources.tokenizer=null", "task.tokenizer (None) must be str"),
+        ("sources.tokenizer=null", "task.tokenizer has no value; it must be str"),
         ("sources.tokenizer=${nowhere}", "sources.tokenizer: Interpolation key 'nowhere' not found"),
         ("train.accumulation_steps=0", "train.accumulation_steps (0) must be at least 1"),
         ("train.precision=half", "train.precision (half) must be one of auto, float32, bfloat16"),
@@ -119,6 +119,16 @@ def test_a_recipe_that_cannot_be_read_is_named_with_the_line(text: str, line: st
 
 def test_what_a_target_refuses_comes_with_its_key() -> None:
     assert line_of("model.llm.hidden_size=130").startswith("model.llm: hidden_size (130) must be")
+
+
+def test_a_cache_that_no_source_names_has_no_value() -> None:
+    needed = ["recipe=image_edit", "sources.train_cache=null"]
+    assert line_of(*needed) == "data.cache_dir has no value; it must be str"
+
+
+def test_without_a_held_out_cache_nothing_is_validated() -> None:
+    built, _ = config.load(compose("train", ["recipe=image_edit", "sources.heldout_cache=null"]))
+    assert built.validation.data is None
 
 
 def test_a_missing_part_of_a_target_is_named() -> None:

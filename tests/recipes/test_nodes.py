@@ -44,7 +44,7 @@ def test_a_typed_node_is_built_with_everything_below_it() -> None:
         ({"nam": "kit"}, "nam: no such key. Did you mean 'name'?"),
         ({"engine": engine(power=1, valve=2)}, "engine.valve: no such key. Did you mean 'engine.valves'?"),
         ({"engine": engine(power="much")}, "engine.power ('much') must be float"),
-        ({"engine": engine(power=1, valves=None)}, "engine.valves (None) must be int"),
+        ({"engine": engine(power=1, valves=None)}, "engine.valves has no value; it must be int"),
         ({"engine": engine(power=True)}, "engine.power (True) must be float"),
         ({"engine": engine(fuel="oil")}, "engine.power is missing: tests.recipes.test_nodes.Engine needs it"),
         ({"wheels": [engine(power=1, valve=2)]}, "wheels[0].valve: no such key. Did you mean 'wheels[0].valves'?"),
