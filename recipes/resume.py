@@ -62,6 +62,7 @@ def resume(trainer: "Trainer", config: ResumeConfig) -> None:
     trainer.schedule.load_state_dict(record["schedule"])
     adopt(trainer.optimizer, trainer.schedule, fresh, _options_among(changes))
     trainer.step = record["step"]
+    trainer.resumed_from = path
     trainer.latest.update(record["metrics"])
     ranks = [json.loads((path / rank_file(rank)).read_text()) for rank in range(record["world_size"])]
     _load_data(trainer, path, [one["loader"] for one in ranks], config.elastic)

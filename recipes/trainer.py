@@ -42,6 +42,7 @@ class Trainer:
     Args:
         heldout: Makes a fresh stream of held-out batches, always the same.
         bare: The model itself; ``model`` is the same, tied to the other ranks by ``strategy``.
+        resumed_from: The checkpoint that the run went on from, if it did.
         stop_requested: Set it (from a signal handler) to save and leave after the current step, on all ranks alike.
     """
 
@@ -61,6 +62,7 @@ class Trainer:
     callbacks: Sequence[Callback]
     heldout: Callable[[], Loader] | None = None
     step: int = 0
+    resumed_from: Path | None = None
     stop_requested: bool = False
     stopping: bool = False  # every rank has seen the request
     report: StepReport | None = None

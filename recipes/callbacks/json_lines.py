@@ -13,14 +13,21 @@ FILE_NAME = "metrics.jsonl"
 
 @dataclass(kw_only=True, slots=True)
 class JsonLines(Callback):
-    """Append ``{"step": ..., name: value, ...}`` to ``metrics.jsonl`` in the run directory, on rank 0."""
+    """Append ``{"step": ..., name: value, ...}`` to ``metrics.jsonl`` in the run directory, on rank 0.
+
+    A run that goes on in another directory brings the lines before it along.
+    """
 
     def start(self, trainer: Trainer) -> None:
-        """Drop the lines behind the step that is resumed: those steps are taken again."""
+        """Take over the lines of the run that is gone on from, up to the step that is resumed."""
         path = _path(trainer)
-        if trainer.world.leads and path.exists():
-            lines = path.read_text().splitlines(keepends=True)
-            path.write_text("".join(line for line in lines if _step(line) <= trainer.step))
+        origin = path if trainer.resumed_from is None else trainer.resumed_from.parents[1] / FILE_NAME
+        known = path if path.exists() else origin
+        if trainer.world.leads and known.exists():
+            lines = known.read_text().splitlines(keepends=True)
+            path.write_text(
+                "".join(line for line in lines if _step(line) <= trainer.step)
+            )  # later ones are taken again
 
     def log(self, trainer: Trainer, metrics: Mapping[str, float]) -> None:
         """Append a line."""

@@ -22,6 +22,7 @@ from recipes.callbacks.progress import Progress
 from recipes.callbacks.tensorboard import TensorBoard
 from recipes.callbacks.validation import Validation
 from recipes.callbacks.watchdog import Watchdog
+from recipes.resume import ResumeConfig, resume
 from tests.recipes.fakes import Setting, trainer
 
 
@@ -34,6 +35,18 @@ def test_every_step_is_a_json_line(tmp_path) -> None:
     lines = lines_of(tmp_path)
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
     assert {"loss", "mse", "fill", "tokens_per_second", "step_seconds", "data_wait"} <= lines[0].keys()
+
+
+def test_a_run_that_goes_on_in_another_directory_brings_its_lines_along(tmp_path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    lines_of(tmp_path / "one", max_steps=4)
+    again = trainer(Setting(directory=tmp_path / "two", callbacks=[JsonLines()]))
+    resume(again, ResumeConfig(path=str(tmp_path / "one/checkpoints/step-00000004")))
+    again.fit()
+    one, two = ((tmp_path / name / "metrics.jsonl").read_text().splitlines() for name in ("one", "two"))
+    assert two[:4] == one
+    assert [json.loads(line)["step"] for line in two] == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_resumed_run_writes_no_step_twice(tmp_path) -> None:
