@@ -1,6 +1,7 @@
 """Held-out pictures beside what the trained flow makes of the same conditions; for task=latents."""
 
 import logging
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +21,14 @@ from recipes.trainer import Trainer, noise_generator
 log = logging.getLogger(__name__)
 
 FILE_NAME = "samples.png"
+_CHARACTERS_A_COLUMN = 40
 
 
 @dataclass(kw_only=True, slots=True)
 class SampledPictures(Callback):
     """Draw ``samples.png`` in the run directory at the end: contexts, the sampled picture and the target in a row each.
+
+    A run without held-out rows draws nothing.
 
     Args:
         rows: How many samples of the first held-out batches.
@@ -40,12 +44,14 @@ class SampledPictures(Callback):
 
     def start(self, trainer: Trainer) -> None:
         """Refuse what would only fail at the end."""
-        if trainer.heldout is None or not isinstance(trainer.task, LatentsTask):
-            raise ConfigError("callbacks.sampled_pictures needs task=latents and validation.data; or set it to null")
+        if not isinstance(trainer.task, LatentsTask):
+            raise ConfigError("callbacks.sampled_pictures needs task=latents; or set it to null")
 
     @torch.no_grad()
     def finish(self, trainer: Trainer) -> None:
         """Sample on every rank (a sharded model needs all), draw on rank 0."""
+        if trainer.heldout is None:
+            return
         drawn: list[tuple[str, list[np.ndarray]]] = []
         trainer.model.eval()
         for batch in trainer.heldout():
@@ -93,6 +99,7 @@ def _draw(rows: Sequence[tuple[str, list[np.ndarray]]], png: Path) -> None:
             axes.imshow(image)
             axes.set_title(name, fontsize=8)
         first = line[-len(images)]
-        label = first.text(0, -0.08, text, fontsize=7, transform=first.transAxes, va="top")
+        lines = textwrap.fill(text, width=_CHARACTERS_A_COLUMN * len(images))
+        label = first.text(0, -0.08, lines, fontsize=7, transform=first.transAxes, va="top")
         label.set_in_layout(False)  # it may be wider than a column
     figure.savefig(png)
