@@ -159,6 +159,19 @@ def test_a_dataset_block_of_nemo_automodel_equals_the_native_config(tmp_path: Pa
     assert theirs.validation.data == ours.validation.data
 
 
+def test_a_dataset_block_may_name_its_groups_and_its_rows_as_files(tmp_path: Path) -> None:
+    (tmp_path / "info.yaml").write_text("t2i_pretrain: {t2i: {data_dir: /t2i}}")
+    files = f"grouped_datasets_path: {tmp_path}/groups.yaml\ndataset_info_path: {tmp_path}/info.yaml\n"
+    sizes = "image_transform_args: {image_stride: 16, max_image_size: 256, min_image_size: 64}"
+    (tmp_path / "groups.yaml").write_text(f"t2i_pretrain: {{dataset_names: [t2i], {sizes}}}")
+    target = "_target_: nemo_automodel.components.datasets.multimodal.datasets.BagelDatasetConfig"
+    write(tmp_path / "dataset" / "theirs.yaml", f"{target}\n{files}")
+    settings = composed_with(tmp_path, "recipe=bagel", "+dataset=theirs")
+    assert settings.data.dataset_config.groups.keys() == {"t2i_pretrain"}
+    assert settings.data.dataset_config.resolved_dataset_info == {"t2i_pretrain": {"t2i": {"data_dir": "/t2i"}}}
+    assert settings.validation.data.dataset_config.groups.keys() == {"t2i_pretrain"}
+
+
 def test_the_readme_shows_the_documented_dataset() -> None:
     assert block("README.md", "python") == block("docs/add_a_dataset.md", "python")
     assert block("README.md", "yaml", 1) == block("docs/add_a_dataset.md", "yaml")
