@@ -87,10 +87,9 @@ class _Checker:
             self._refuse_unknown(given, named, path)
         hints = typing.get_type_hints(target) if dataclasses.is_dataclass(target) else {}
         for key, value in given.items():
-            if value is None and not _fits(value, hints.get(key, Any)):
-                raise ConfigError(f"{_join(path, key)} has no value; it must be {_spell(hints[key])}")
             if not _fits(value, hints.get(key, Any)):
-                raise ConfigError(f"{_join(path, key)} ({value!r}) must be {_spell(hints[key])}")
+                what = "has no value; it" if value is None else f"({value!r})"
+                raise ConfigError(f"{_join(path, key)} {what} must be {_spell(hints[key])}")
             self.check(value, _join(path, key))
         missing = [name for name in named if parameters[name].default is inspect.Parameter.empty and name not in given]
         if missing and not node.get("_partial_", False) and "_args_" not in node:

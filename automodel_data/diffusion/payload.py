@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,12 +71,8 @@ def read_payload(path: Path) -> Mapping[str, object]:
 
 def _load(path: Path) -> object:
     """Load a file; large ones are mapped, so that their bytes are copied once, when they are collated."""
-    if path.stat().st_size >= _MAPPED_FROM:
-        try:
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        except RuntimeError:  # the format before torch 1.6, which cannot be mapped; or a broken file, told below
-            pass
-    return torch.load(path, map_location="cpu", weights_only=True)
+    mapped = path.stat().st_size >= _MAPPED_FROM and zipfile.is_zipfile(path)  # unlike the format before torch 1.6
+    return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
 
 
 def _require_tensor(data: Mapping[str, object], field_name: str) -> torch.Tensor:
