@@ -129,12 +129,11 @@ def _pad_prompts(
 def _pad(tensors: Sequence[torch.Tensor], name: str) -> torch.Tensor:
     """Stack tensors that may differ in their first dimension, with zeros behind the shorter ones."""
     _refuse_differences([(tuple(tensor.shape[1:]), tensor.dtype) for tensor in tensors], name)
-    first, longest = tensors[0], max(len(tensor) for tensor in tensors)
-    padded = first.new_empty((len(tensors), longest, *first.shape[1:]))
-    for row, tensor in zip(padded, tensors, strict=True):  # pad_sequence would write every byte twice
-        row[: len(tensor)] = tensor
-        row[len(tensor) :] = 0
-    return padded
+    lengths = [len(tensor) for tensor in tensors]
+    longest, shape = max(lengths), tensors[0].shape[1:]
+    zeros = tensors[0].new_zeros((longest - min(lengths), *shape))
+    pieces = [piece for tensor in tensors for piece in (tensor, zeros[: longest - len(tensor)])]
+    return torch.cat(pieces).view(len(tensors), longest, *shape)  # pad_sequence would write every byte twice
 
 
 def _stack_conditioning_tensors(batch: Sequence[_ImageEditSample]) -> dict[str, torch.Tensor]:
