@@ -11,6 +11,7 @@ from torch.utils.data import Dataset
 
 from automodel_data.diffusion.manifest import iter_items, read_manifest
 from automodel_data.diffusion.multi_tier_bucketing import MultiTierBucketCalculator
+from automodel_data.diffusion.payload import read_payload
 from automodel_data.errors import DataError
 from automodel_data.storage import contained_path
 
@@ -35,7 +36,7 @@ class BucketGroup(TypedDict):
 
 
 class BaseMultiresolutionDataset(Dataset, ABC):
-    """Read a cache's metadata and group its items; a subclass says what an item is.
+    """Read a cache's metadata and group its items; a subclass says what an item and its sample are.
 
     Args:
         cache_dir: Directory with ``metadata.json``; relative paths inside the cache start here.
@@ -62,9 +63,30 @@ class BaseMultiresolutionDataset(Dataset, ABC):
         """Return how many items the cache has."""
         return len(self.metadata)
 
-    @abstractmethod
     def __getitem__(self, idx: int) -> dict:
-        """Read and check one sample."""
+        """Read and check one sample.
+
+        Raises:
+            PayloadError: the file cannot be read, or does not hold what its item promises.
+        """
+        return self.sample(idx, self.payload(idx))
+
+    def payload(self, idx: int) -> Mapping[str, object]:
+        """Read the file of one sample.
+
+        Raises:
+            PayloadError: it cannot be read.
+        """
+        return read_payload(Path(self.metadata[idx]["cache_file"]))
+
+    def sample(self, idx: int, payload: Mapping[str, object]) -> dict:
+        """Check a payload against its item, and make a sample of it.
+
+        Raises:
+            PayloadError: it does not hold what the item promises.
+        """
+        # Not abstract: a subclass written for the published class defines __getitem__ in its place.
+        raise NotImplementedError(f"{type(self).__name__} must define sample")
 
     def _load_metadata(self) -> list[dict]:
         """Return the items of all shards, each normalized."""

@@ -19,7 +19,6 @@ from automodel_data.diffusion.payload import (  # noqa: F401 - documented under 
     _require_tensor,
     _validate_latent,
     naming,
-    read_payload,
 )
 from automodel_data.diffusion.samples import (  # noqa: F401 - documented under this module
     _ImageEditBatch,
@@ -74,19 +73,26 @@ class ImageEditDataset(BaseMultiresolutionDataset):
         return super().get_bucket_info()
 
     def __getitem__(self, idx: int) -> dict[str, object]:
-        """Read one sample, an ``_ImageEditSample``.
+        """Read and check one sample, an ``_ImageEditSample``.
 
         Raises:
             PayloadError: the file cannot be read, or does not hold what its item promises.
         """
+        return super().__getitem__(idx)
+
+    def sample(self, idx: int, payload: Mapping[str, object]) -> dict[str, object]:
+        """Check a payload against its item, and make an ``_ImageEditSample`` of it.
+
+        Raises:
+            PayloadError: it does not hold what the item promises.
+        """
         item = self.metadata[idx]
         path, signature = Path(item["cache_file"]), item["compound_bucket_signature"]
-        data = read_payload(path)
         with naming(path):
-            target, contexts = read_latents(data, signature)
-            embeddings, mask = read_prompt(data)
-            conditioning = read_conditioning(data.get("conditioning_tensors", {}))
-        metadata = self._normalize_cache_metadata(data.get("metadata"), signature, len(mask), conditioning, path)
+            target, contexts = read_latents(payload, signature)
+            embeddings, mask = read_prompt(payload)
+            conditioning = read_conditioning(payload.get("conditioning_tensors", {}))
+        metadata = self._normalize_cache_metadata(payload.get("metadata"), signature, len(mask), conditioning, path)
         return {
             "target_latent": target,
             "context_latents": contexts,

@@ -80,7 +80,7 @@ class BatchReader(Dataset):
         """
         losses: list[Loss] = []
         try:
-            samples = [self._read(index, indices, losses) for index in indices]
+            samples = self._read(indices, losses)
         except DataError as error:
             return Failure(str(error))
         try:
@@ -89,14 +89,27 @@ class BatchReader(Dataset):
             files = ", ".join(self.dataset.metadata[index]["cache_file"] for index in indices)
             return Failure(f"{error} (the batch was read from {files})")
 
-    def _read(self, index: int, batch: list[int], losses: list[Loss]) -> dict:
+    def _read(self, indices: list[int], losses: list[Loss]) -> list[dict]:
+        """Read all files, then check all payloads: in turn, each would push the other out of the processor's cache."""
+        payloads = [self._unless_lost(losses, self.dataset.payload, index) for index in indices]
+        samples = [
+            None if payload is None else self._unless_lost(losses, self.dataset.sample, index, payload)
+            for index, payload in zip(indices, payloads, strict=True)
+        ]
+        return [
+            self._read_instead(index, indices) if sample is None else sample
+            for index, sample in zip(indices, samples, strict=True)
+        ]
+
+    def _unless_lost(self, losses: list[Loss], step: Callable[..., Any], *args: Any) -> Any:
+        """Return what a step returns; by policy None and one loss more, if the payload cannot be used."""
         try:
-            return self.dataset[index]
+            return step(*args)
         except PayloadError as error:
             if self.bad_payload == "raise":
                 raise
             losses.append(Loss(error.reason, str(error)))
-        return self._read_instead(index, batch)
+            return None
 
     def _read_instead(self, bad: int, batch: list[int]) -> dict:
         """Read the first usable sample behind ``bad`` in its bucket, one that is not in the batch if there is any."""

@@ -16,7 +16,6 @@ from automodel_data.diffusion.payload import (
     check_embeddings,
     check_mask,
     naming,
-    read_payload,
 )
 from automodel_data.diffusion.signature import _nonnegative_int, _normalize_shape
 from automodel_data.errors import DataError
@@ -70,26 +69,24 @@ class TextToImageDataset(BaseMultiresolutionDataset):
         aspect_name, (width, height) = key
         return f"{aspect_name}/{width}x{height}"
 
-    def __getitem__(self, idx: int) -> dict[str, Any]:
-        """Read one sample, a ``TextToImageSample``.
+    def sample(self, idx: int, payload: Mapping[str, object]) -> dict[str, Any]:
+        """Check a payload against its item, and make a ``TextToImageSample`` of it.
 
         Raises:
-            PayloadError: the file cannot be read, or does not hold what its item promises.
+            PayloadError: it does not hold what the item promises.
         """
         item = self.metadata[idx]
-        path = Path(item["cache_file"])
-        data = read_payload(path)
-        with naming(path):
+        with naming(Path(item["cache_file"])):
             return {
-                "latent": _read_latent(data, item["bucket_resolution"]),
+                "latent": _read_latent(payload, item["bucket_resolution"]),
                 "crop_resolution": torch.tensor(item["bucket_resolution"]),
                 "original_resolution": torch.tensor(item["original_resolution"]),
-                "crop_offset": torch.tensor(_read_offset(data)),
-                "prompt": _read_text(data, "prompt"),
-                "image_path": _read_text(data, "image_path"),
+                "crop_offset": torch.tensor(_read_offset(payload)),
+                "prompt": _read_text(payload, "prompt"),
+                "image_path": _read_text(payload, "image_path"),
                 "bucket_id": item["bucket_id"],
                 "aspect_ratio": item["aspect_ratio"],
-                **(_read_tokens(data) if self.train_text_encoder else _read_embeddings(data)),
+                **(_read_tokens(payload) if self.train_text_encoder else _read_embeddings(payload)),
             }
 
 
