@@ -24,7 +24,8 @@ def main() -> None:
     parser.add_argument("root", nargs="?", type=Path, default=Path("data/demo"), help="folder to make (data/demo)")
     parser.add_argument("--preset", choices=sorted(PRESETS), default="demo")
     parser.add_argument("--seed", type=int, help="another seed, other scenes")
-    parser.add_argument("--rows", type=_at_least(MIN_ROWS), help="training rows of each source, half for edit")
+    parser.add_argument("--rows", type=_at_least(MIN_ROWS), help="training rows of each packed source, half for edit")
+    parser.add_argument("--pairs", type=_at_least(1), help="training pairs for latent caches")
     parser.add_argument(
         "--image-size", type=_at_least(MIN_IMAGE_SIZE), help="longest edge in pixels; the shortest is half"
     )
@@ -53,6 +54,8 @@ def _config(options: argparse.Namespace) -> DemoDataConfig:
         config = replace(config, seed=options.seed)
     if options.rows is not None:
         config = replace(config, t2i_rows=options.rows, vlm_rows=options.rows, edit_rows=options.rows // 2)
+    if options.pairs is not None:
+        config = replace(config, pairs=options.pairs)
     if options.image_size is not None:
         config = replace(config, min_edge=options.image_size // 2, max_edge=options.image_size)
     return config

@@ -16,12 +16,13 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 ENVIRONMENT = {"PYTHONPATH": str(SCRIPT.parents[1]), "PATH": "/usr/bin:/bin"}
 
 
-def test_rows_and_image_size_are_what_was_asked_for(tmp_path):
-    done = run(tmp_path / "demo", "--rows", 16, "--image-size", 96, "--seed", 3)
+def test_rows_pairs_and_image_size_are_what_was_asked_for(tmp_path):
+    done = run(tmp_path / "demo", "--rows", 16, "--pairs", 7, "--image-size", 96, "--seed", 3)
     assert done.returncode == 0, done.stderr
     assert f"{tmp_path / 'demo'}: " in done.stdout
     rows = [json.loads(line) for line in (tmp_path / "demo/train/vlm/rows.jsonl").read_text().splitlines()]
     assert len(rows) == 16
+    assert len((tmp_path / "demo/train/pairs/pairs.jsonl").read_text().splitlines()) == 7
     sizes = [Image.open(path).size for path in (tmp_path / "demo/heldout/vlm/images").glob("*_0.*")]
     assert sizes
     assert all(48 <= edge <= 96 for size in sizes for edge in size)
