@@ -1,10 +1,13 @@
 """The ranks of a run: start, stop, add up, wrap the model. One process is a world of size one, by the same code."""
 
 import datetime
+import functools
 import os
+import uuid
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -15,18 +18,22 @@ from torch.nn.parallel import DistributedDataParallel
 
 from recipes.mistakes import ConfigError
 
+Dealt = TypeVar("Dealt")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class World:
     """This rank among the others, and the device it computes on.
 
     Args:
+        store: What they met in; counts for all of them.
         group: What their messages go through; None: the default, which the main thread alone may use.
     """
 
     rank: int
     size: int
     device: torch.device
+    store: dist.Store = field(default_factory=dist.HashStore)
     group: dist.ProcessGroup | None = None
 
     @property
@@ -55,6 +62,19 @@ class World:
         """Wait until every rank is here."""
         self.gather(None)
 
+    def deal(self, tasks: Sequence[Dealt]) -> Iterator[Dealt]:
+        """Deal out what all ranks have before them: each takes the next one as soon as it is ready for it.
+
+        So ranks end at about the same time, however long each task takes. Every rank must call it with the same tasks.
+        """
+        counter = self.share(f"deal-{uuid.uuid4().hex}")
+
+        def dealt() -> Iterator[Dealt]:
+            while (turn := self.store.add(counter, 1) - 1) < len(tasks):
+                yield tasks[turn]
+
+        return dealt()
+
     def apart(self) -> "World":
         """Return the same ranks with a group of their own, for another thread; every rank must call it."""
         return replace(self, group=dist.new_group(backend="gloo"))
@@ -70,18 +90,29 @@ def start(timeout_minutes: float) -> World:
     if not dist.is_initialized():  # the jobs of a sweep under torchrun share one group: made anew it hangs at job two
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+            store=_meeting_place(),
+            rank=rank,
+            world_size=size,
             timeout=datetime.timedelta(minutes=timeout_minutes),
-            **({} if "RANK" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}),
         )
-    world = World(rank=rank, size=size, device=device)
+    world = World(rank=rank, size=size, device=device, store=_meeting_place())
     world.barrier()  # a rank that fails at once must not break the others' connecting
     return world
+
+
+@functools.cache
+def _meeting_place() -> dist.Store:
+    if "RANK" not in os.environ:
+        return dist.HashStore()
+    store, _, _ = next(dist.rendezvous("env://"))
+    return store
 
 
 def stop() -> None:
     """Leave the other ranks; once, at the end of the process, which may abort otherwise."""
     if dist.is_initialized():
         dist.destroy_process_group()
+    _meeting_place.cache_clear()
 
 
 @dataclass(kw_only=True, slots=True)

@@ -4,6 +4,7 @@ import difflib
 import errno
 import logging
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -36,9 +37,15 @@ class SweepError(Exception):
 
 @contextmanager
 def told_in_one_line() -> Iterator[None]:
-    """End the process with one line on standard error when the user made a mistake; pass everything else on."""
+    """End the process with one line on standard error when the user made a mistake or stopped it.
+
+    Everything else passes.
+    """
     try:
         yield
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr, flush=True)  # noqa: T201
+        raise SystemExit(128 + signal.SIGINT) from None
     except Exception as error:
         line = explain(error)
         if line is None:

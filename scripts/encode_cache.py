@@ -1,6 +1,6 @@
 """Make, check or look at a latent cache.
 
-python scripts/encode_cache.py encode=image_edit encoder=demo source=data/demo/train/pairs cache_dir=data/cache/edit
+python scripts/encode_cache.py encode=image_edit encoder=demo source=FOLDER cache_dir=FOLDER
 torchrun --nproc-per-node 8 scripts/encode_cache.py encode=t2i encoder=autoencoder_kl encoder.vae=DIR ...
 The same command with --verify reads the cache back, with --preview it draws a contact sheet.
 """

@@ -157,32 +157,45 @@ def read_parquet_file(path: str, group: int, start: int, lose: LoseRows) -> Iter
                 yield number, row, values
 
 
-def read_row_group(path: str, group: int, start: int, lose: LoseRows) -> Iterator[tuple[int, ParquetRow]]:
-    """Yield ``(row, values)`` of one row group from row ``start``; see ``read_parquet_file``."""
+def read_row_group(
+    path: str, group: int, start: int, lose: LoseRows, columns: Sequence[str] | None = None
+) -> Iterator[tuple[int, ParquetRow]]:
+    """Yield ``(row, values)`` of one row group from row ``start``; see ``read_parquet_file``.
+
+    Args:
+        columns: Read these alone.
+    """
     try:
         file = open_parquet(path)
     except UNREADABLE as error:
         lose("unreadable row group", f"{path}, row group {group}", f"from row {start}: {error}", 1)
         return
     with file:
-        yield from _rows_or_losses(path, file, group, start, lose)
+        yield from _rows_or_losses(path, file, group, start, lose, columns)
 
 
 def _rows_or_losses(
-    path: str, file: pq.ParquetFile, group: int, start: int, lose: LoseRows
+    path: str,
+    file: pq.ParquetFile,
+    group: int,
+    start: int,
+    lose: LoseRows,
+    columns: Sequence[str] | None = None,
 ) -> Iterator[tuple[int, ParquetRow]]:
     following, size = start, file.metadata.row_group(group).num_rows
     try:
-        for row, values in _rows(path, file, group, start):
+        for row, values in _rows(path, file, group, start, columns):
             yield row, values
             following = row + 1
     except UNREADABLE as error:
         lose("unreadable row group", f"{path}, row group {group}", f"from row {following}: {error}", size - following)
 
 
-def _rows(path: str, file: pq.ParquetFile, group: int, start: int) -> Iterator[tuple[int, ParquetRow]]:
+def _rows(
+    path: str, file: pq.ParquetFile, group: int, start: int, columns: Sequence[str] | None = None
+) -> Iterator[tuple[int, ParquetRow]]:
     first = 0
-    for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], use_threads=False):
+    for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=columns, use_threads=False):
         for row in range(max(start - first, 0), batch.num_rows):
             yield first + row, ParquetRow(batch, row, path)
         first += batch.num_rows

@@ -1,6 +1,7 @@
-"""Encode all rows of a source into a cache: each rank its range of rows, then rank 0 the metadata."""
+"""Encode all rows of a source into a cache: ranks take blocks of rows in turn, then rank 0 writes the metadata."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,16 +10,17 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from automodel_data.errors import DataError, DropLedger, SkipSample, merge_counts
+from automodel_data.errors import DataError, DropLedger, SkipSample
 from recipes.distributed import World
 from recipes.encode import manifest
 from recipes.encode.encoders.base import EncodedText, Encoder
 from recipes.encode.hashing import hash_values
 from recipes.encode.layouts import Encoded, Layout
 from recipes.encode.manifest import Journal, Record
-from recipes.encode.prepare import Prepared, Preparer, map_ahead
+from recipes.encode.prepare import Hashed, Hasher, Prepared, Preparer, map_ahead
+from recipes.encode.rows import Lost
 from recipes.encode.sources import Source
-from recipes.encode.transform import BucketedImage, Transform
+from recipes.encode.transform import Transform
 from recipes.encode.writer import TEMPORARY_SUFFIX, write_json, write_payload
 
 log = logging.getLogger(__name__)
@@ -26,6 +28,8 @@ log = logging.getLogger(__name__)
 SAMPLES = "samples"
 SHARDS = "metadata_shard_{}_{}.json"
 _AHEAD_PER_THREAD = 4  # rows
+
+Known = dict[str, Record]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,8 +48,8 @@ class CacheWriter:
     items_per_shard: int
     world: World
 
-    def run(self) -> dict[str, dict[str, int]]:
-        """Encode what is not there yet, write the metadata, and return the rows lost, over all ranks.
+    def run(self) -> dict[str, int]:
+        """Encode what is not there yet, write the metadata, and return how many rows were lost, by reason.
 
         Raises:
             DataError: not one row could be used.
@@ -55,73 +59,84 @@ class CacheWriter:
             _remove_temporary(self.cache_dir)
         self.world.barrier()
         known = {record.key: record for record in manifest.read_manifest(self.cache_dir)}
-        ledger = DropLedger()
-        self._encode_share(known, ledger)
-        losses = merge_counts(*self.world.gather(ledger.counts))
-        if self.world.leads:
-            self._finish(losses)
+        self._encode_rows(known)
         self.world.barrier()
-        return losses
+        return self.world.share(self._finish() if self.world.leads else None)
 
-    def _encode_share(self, known: dict[str, Record], ledger: DropLedger) -> None:
-        """Encode this rank's rows; a row's record is written behind its payload."""
-        encoded = 0
-        bar = tqdm(total=len(self._share()), desc="rows", unit="row", disable=not self.world.leads)
-        with Journal(self.cache_dir, self.world.rank) as journal, bar:
-            for prepared in self._prepare(known):
-                bar.update()
-                try:
-                    if isinstance(prepared, SkipSample):
-                        raise prepared
-                    record = self._record(prepared, known)
-                except SkipSample as skip:
-                    ledger.drop(self.source_name, skip.reason, detail=skip.detail)
-                    continue
-                journal.append(record)
-                known[record.key] = record
-                encoded += prepared.target is not None
-                bar.set_postfix(encoded=encoded, lost=ledger.total(), refresh=False)
-        log.info(
-            "rank %d: %d rows, %d encoded now, %d lost", self.world.rank, len(self._share()), encoded, ledger.total()
-        )
-
-    def _share(self) -> range:
-        rows, rank, size = len(self.source), self.world.rank, self.world.size
-        return range(rows * rank // size, rows * (rank + 1) // size)
-
-    def _prepare(self, known: dict[str, Record]) -> Iterator[Prepared | SkipSample]:
-        preparer = Preparer(
+    @property
+    def hasher(self) -> Hasher:
+        """Return what makes the keys of this cache."""
+        return Hasher(
             layout=self.layout,
             transform=self.transform,
             encoder_hash=encoder_hash(self.encoder_identity, self.dtype),
-            is_done=lambda key: key in known and (self.cache_dir / cache_file(key)).exists(),
         )
-        share = self._share()
-        rows = self.source.rows(share.start, share.stop)
+
+    def _encode_rows(self, known: Known) -> None:
+        """Encode the rows that fall to this rank; a row's line is written behind its payload."""
+        rows, encoded, ledger = 0, 0, DropLedger()
+        bar = tqdm(total=len(self.source), desc="rows", unit="row", disable=not self.world.leads)
+        with Journal(self.cache_dir, self.world.rank) as journal, bar:
+            for prepared in self._prepare(known):
+                line = self._line(prepared, known)
+                journal.append(line)
+                rows += 1
+                match line:
+                    case Lost():
+                        ledger.drop(self.source_name, line.reason, line.where, line.detail)
+                    case Record():
+                        before = known.get(line.key)
+                        encoded += before is None or before.item is not line.item
+                        known[line.key] = line
+                bar.update(line.row + 1 - bar.n)  # the rows before it are done too, or in other ranks' hands
+                bar.set_postfix(encoded=encoded, lost=ledger.total(), refresh=False)
+        log.info("rank %d: %d rows, %d encoded now, %d lost", self.world.rank, rows, encoded, ledger.total())
+
+    def _prepare(self, known: Known) -> Iterator[Prepared | Hashed | Lost]:
+        preparer = Preparer(hasher=self.hasher, is_done=lambda key: self._is_there(known.get(key)))
+        blocks = self.world.deal(self.source.blocks(self.world.size))
+        rows = (row for block in blocks for row in self.source.rows(block))
         return map_ahead(preparer, rows, self.threads, self.threads * _AHEAD_PER_THREAD)
 
-    def _record(self, prepared: Prepared, known: dict[str, Record]) -> Record:
-        """Return the row's record, its payload written before if it was not there."""
-        key = prepared.hashes.key
-        item = known[key].item if prepared.target is None else self._encode(prepared, prepared.target)
-        hashes = asdict(prepared.hashes)
-        return Record(row=prepared.raw.number, where=prepared.raw.where, item=item, **hashes)
+    def _is_there(self, record: Record | None) -> bool:
+        """Tell whether a record's payload is there, as long as it was written."""
+        if record is None:
+            return False
+        path = self.cache_dir / cache_file(record.key)
+        return path.exists() and path.stat().st_size == record.bytes
 
-    def _encode(self, prepared: Prepared, target: BucketedImage) -> dict[str, Any]:
-        """Encode one row, write its payload, and return its item.
+    def _line(self, prepared: Prepared | Hashed | Lost, known: Known) -> Record | Lost:
+        """Return the row's line for the journal; its payload is written before, if it was not there."""
+        match prepared:
+            case Lost():
+                return prepared
+            case Hashed():
+                return _record_again(prepared, known[prepared.hashes.key])
+        hashed = prepared.hashed
+        there = known.get(hashed.hashes.key)
+        if there is not None and self._is_there(there):  # by now: an equal row was encoded since this was prepared
+            return _record_again(hashed, there)
+        try:
+            return self._encode(prepared)
+        except SkipSample as skip:
+            return Lost.of(hashed.raw, skip, hashed.hashes.key)
+
+    def _encode(self, prepared: Prepared) -> Record:
+        """Encode one row, write its payload, and return its record.
 
         Raises:
             SkipSample: the encoder gave NaN or infinity, or cannot take the row.
         """
+        hashed, target = prepared.hashed, prepared.target
         images = [context.image for context in prepared.contexts]
         encoded = Encoded(
             target=self._stored(self.encoder.encode_image(target.pixels())),
-            contexts=[self._stored(self.encoder.encode_image(c.pixels())) for c in prepared.contexts],
-            text=self._stored_text(self.encoder.encode_text(prepared.row.text, images)),
+            contexts=[self._stored(self.encoder.encode_image(context.pixels())) for context in prepared.contexts],
+            text=self._stored_text(self.encoder.encode_text(hashed.row.text, images)),
         )
-        file = cache_file(prepared.hashes.key)
-        write_payload(self.cache_dir / file, self.layout.payload(prepared.raw, prepared.row, target, encoded))
-        return self.layout.item(file, target, encoded)
+        file = cache_file(hashed.hashes.key)
+        size = write_payload(self.cache_dir / file, self.layout.payload(hashed.row, target, encoded))
+        return _record(hashed, size, self.layout.item(file, target, encoded))
 
     def _stored_text(self, text: EncodedText) -> EncodedText:
         pooled = None if text.pooled is None else self._stored(text.pooled)
@@ -134,19 +149,21 @@ class CacheWriter:
             raise SkipSample("encoded to NaN or infinity")
         return stored
 
-    def _finish(self, losses: dict[str, dict[str, int]]) -> None:
+    def _finish(self) -> dict[str, int]:
         """Write shards, ``metadata.json`` and the manifest from the journals of all ranks."""
-        records = manifest.read_journals(self.cache_dir)
+        records, lost = manifest.read_journals(self.cache_dir)
+        losses = dict(Counter(row.reason for row in lost))
         if not records:
             raise DataError(f"source ({self.source_name}): not one of {len(self.source)} rows could be used: {losses}")
         shards = self._write_shards([record.item for record in records])
         about = {"layout": self.layout.name, "source": self.source_name, "rows": len(self.source), "lost": losses}
         made_by = {"transform": self.transform.identity(), "encoder": self.encoder_identity, "dtype": str(self.dtype)}
         write_json(self.cache_dir / "metadata.json", {"shards": shards, **about, **made_by})
-        manifest.replace(self.cache_dir, records)
+        manifest.finish(self.cache_dir, records, lost)
         for path in self.cache_dir.glob(SHARDS.format("*", "*")):
             if path.name not in shards:
                 path.unlink()
+        return losses
 
     def _write_shards(self, items: list[dict[str, Any]]) -> list[str]:
         """Write the items; a shard is named by its content, so that the shards of a cache in use stay as they are."""
@@ -156,6 +173,14 @@ class CacheWriter:
             names.append(SHARDS.format(f"{len(names):04d}", hash_values({"items": shard})[:8]))
             write_json(self.cache_dir / names[-1], shard)
         return names
+
+
+def _record(hashed: Hashed, size: int, item: dict[str, Any]) -> Record:
+    return Record(row=hashed.raw.number, where=hashed.raw.where, bytes=size, item=item, **asdict(hashed.hashes))
+
+
+def _record_again(hashed: Hashed, there: Record) -> Record:
+    return _record(hashed, there.bytes, there.item)
 
 
 def encoder_hash(identity: Mapping[str, Any], dtype: torch.dtype) -> str:

@@ -10,6 +10,7 @@ from recipes import nodes
 from recipes.mistakes import ConfigError
 
 ACTIONS = ("encode", "verify", "preview")
+ENCODERS = ("demo", "autoencoder_kl", "qwen_image_edit")  # of conf/encoder
 
 
 @dataclass(kw_only=True, slots=True)
@@ -73,6 +74,8 @@ def load(composed: DictConfig) -> EncodeConfig:
     Raises:
         ConfigError: For keys that nothing reads, wrong types and broken rules.
     """
+    if OmegaConf.is_missing(composed, "encoder"):
+        raise ConfigError(f"encoder has no value; choose one: encoder={' | '.join(ENCODERS)}")
     plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     nodes.check(plain, EncodeConfig)
     config = nodes.build(plain, EncodeConfig)

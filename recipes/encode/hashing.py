@@ -16,7 +16,7 @@ def hash_bytes(content: bytes) -> str:
 
 def hash_values(values: Mapping[str, Any]) -> str:
     """Return the hash of plain values, whatever the order of their keys."""
-    return hash_bytes(json.dumps(values, sort_keys=True, ensure_ascii=False).encode())
+    return hash_bytes(json.dumps(values, sort_keys=True).encode())
 
 
 def hash_folder(path: str) -> str:

@@ -48,8 +48,11 @@ class Layout(Protocol):
         """Return the row's images and text; raise ``SkipSample`` if it lacks any."""
         ...
 
-    def payload(self, raw: RawRow, row: Row, image: BucketedImage, encoded: Encoded) -> dict[str, Any]:
-        """Return the content of the payload file; ``image`` is the target's."""
+    def payload(self, row: Row, image: BucketedImage, encoded: Encoded) -> dict[str, Any]:
+        """Return the content of the payload file; ``image`` is the target's.
+
+        It may hold nothing that the row's key does not decide: rows of one key share it.
+        """
         ...
 
     def item(self, cache_file: str, image: BucketedImage, encoded: Encoded) -> dict[str, Any]:
@@ -76,15 +79,17 @@ class ImageEditLayout:
 
     def parse(self, row: RawRow) -> Row:
         contexts = row.values.get("contexts")
-        if not isinstance(contexts, list) or not contexts:
-            raise SkipSample("missing context", f"{row.where}: contexts is {contexts!r:.60}")
+        if contexts is None or contexts == []:
+            raise SkipSample("missing context", f"contexts is {contexts!r}")
+        if not isinstance(contexts, list):
+            raise SkipSample("contexts are no list", f"contexts is {contexts!r:.60}; write [...], also around one")
         return Row(
-            text=read_text(row, "instruction", "missing instruction"),
+            text=read_text(row, "instruction"),
             contexts=tuple(read_picture(row, value, f"contexts[{i}]") for i, value in enumerate(contexts)),
             target=read_picture(row, row.values.get("target"), "target"),
         )
 
-    def payload(self, raw: RawRow, row: Row, image: BucketedImage, encoded: Encoded) -> dict[str, Any]:
+    def payload(self, row: Row, image: BucketedImage, encoded: Encoded) -> dict[str, Any]:
         conditioning = {} if encoded.text.pooled is None else {"pooled": encoded.text.pooled}
         return {
             "target_latent": encoded.target,
@@ -93,7 +98,11 @@ class ImageEditLayout:
             "prompt_attention_mask": encoded.text.mask,
             "conditioning_tensors": conditioning,
             "metadata": {
-                "original_ids": {"source": raw.where, "target": row.target.name, "instruction": row.text},
+                "original_ids": {
+                    "contexts": [picture.name for picture in row.contexts],
+                    "target": row.target.name,
+                    "instruction": row.text,
+                },
                 "target_spatial_shape": list(encoded.target.shape[1:]),
                 "context_spatial_shapes": [list(latent.shape[1:]) for latent in encoded.contexts],
                 "compound_bucket_signature": _signature(encoded),
@@ -130,12 +139,12 @@ class TextToImageLayout:
 
     def parse(self, row: RawRow) -> Row:
         return Row(
-            text=read_text(row, "caption", "missing caption"),
+            text=read_text(row, "caption"),
             contexts=(),
             target=read_picture(row, row.values.get("image"), "image"),
         )
 
-    def payload(self, raw: RawRow, row: Row, image: BucketedImage, encoded: Encoded) -> dict[str, Any]:
+    def payload(self, row: Row, image: BucketedImage, encoded: Encoded) -> dict[str, Any]:
         pooled = encoded.text.pooled
         return {
             "latent": encoded.target,

@@ -1,7 +1,7 @@
-"""What a cache holds and what it was made from: ``manifest.jsonl``, and the journals of a run that goes on.
+"""What a cache holds and what it was made from, and which rows were lost: ``manifest.jsonl`` and ``lost.jsonl``.
 
-A record is one line of JSON for one row. While a run goes on, each rank appends the records of its rows to its own
-journal, each after its payload was written; a stopped run's journals are taken into the manifest by the next one.
+A line is one row, as JSON. While a run goes on, each rank appends the lines of its rows to its own journal, each after
+its payload was written; the records in a stopped run's journals are taken into the manifest by the next one.
 """
 
 import json
@@ -10,15 +10,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, Self
 
+from automodel_data.errors import DataError
+from recipes.encode.rows import Lost
 from recipes.encode.writer import write_lines
 
 MANIFEST = "manifest.jsonl"
+LOST = "lost.jsonl"
 JOURNALS = "journal-*.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """One row: its key, the hashes the key was made of, and its item in the cache's metadata."""
+    """One row: its key, what the key was made of, the payload's size in bytes, and its item in the cache's metadata."""
 
     row: int
     where: str
@@ -27,19 +30,19 @@ class Record:
     text: str
     transform: str
     encoder: str
+    bytes: int
     item: dict[str, Any]
 
 
 class Journal:
-    """Appends records to this rank's journal; what was appended survives a stop. To be used with ``with``."""
+    """Appends rows to this rank's journal; what was appended survives a stop. To be used with ``with``."""
 
     def __init__(self, cache_dir: Path, rank: int) -> None:
-        cache_dir.mkdir(parents=True, exist_ok=True)
         self._stream: IO[str] = (cache_dir / JOURNALS.replace("*", str(rank))).open("a", encoding="utf-8")
 
-    def append(self, record: Record) -> None:
-        """Write one record through to the file."""
-        self._stream.write(json.dumps(asdict(record)) + "\n")
+    def append(self, line: Record | Lost) -> None:
+        """Write one row through to the file."""
+        self._stream.write(json.dumps(asdict(line)) + "\n")
         self._stream.flush()
 
     def __enter__(self) -> Self:
@@ -50,32 +53,60 @@ class Journal:
 
 
 def read_manifest(cache_dir: Path) -> list[Record]:
-    """Return the records of the last finished or taken-up run; none if there was none."""
-    return list(_read(cache_dir / MANIFEST))
+    """Return the records of the last finished or taken-up run; none if there was none.
+
+    Raises:
+        DataError: another version has written them.
+    """
+    path = cache_dir / MANIFEST
+    try:
+        return [Record(**values) for values in _read(path)]
+    except TypeError as error:
+        raise DataError(
+            f"{path} was written by another version of this script: delete the cache, or encode into another folder"
+        ) from error
 
 
-def read_journals(cache_dir: Path) -> list[Record]:
-    """Return the records of the run that goes on, in the order of their rows."""
-    records = [record for path in sorted(cache_dir.glob(JOURNALS)) for record in _read(path)]
-    return sorted(records, key=lambda record: record.row)
+def read_lost(cache_dir: Path) -> list[Lost]:
+    """Return the rows that the last finished run lost."""
+    return [Lost(**values) for values in _read(cache_dir / LOST)]
+
+
+def read_journals(cache_dir: Path) -> tuple[list[Record], list[Lost]]:
+    """Return what the run that goes on has written, in the order of rows."""
+    lines = [values for path in sorted(cache_dir.glob(JOURNALS)) for values in _read(path)]
+    lines.sort(key=lambda values: values["row"])
+    records = [Record(**values) for values in lines if "item" in values]
+    return records, [Lost(**values) for values in lines if "reason" in values]
 
 
 def take_up(cache_dir: Path) -> None:
-    """Take the journals of a stopped run into the manifest."""
-    known = {record.key: record for record in (*read_manifest(cache_dir), *read_journals(cache_dir))}
-    replace(cache_dir, known.values())
+    """Take the records of a stopped run into the manifest; what it lost is tried again."""
+    written, _ = read_journals(cache_dir)
+    known = {record.key: record for record in (*read_manifest(cache_dir), *written)}
+    _replace(cache_dir / MANIFEST, known.values())
+    _remove_journals(cache_dir)
 
 
-def replace(cache_dir: Path, records: Iterable[Record]) -> None:
-    """Write a new manifest and remove the journals, whose records it has."""
-    write_lines(cache_dir / MANIFEST, map(asdict, records))
+def finish(cache_dir: Path, records: Iterable[Record], lost: Iterable[Lost]) -> None:
+    """Write a new manifest and the list of lost rows, and remove the journals."""
+    _replace(cache_dir / LOST, lost)
+    _replace(cache_dir / MANIFEST, records)
+    _remove_journals(cache_dir)
+
+
+def _replace(path: Path, lines: Iterable[Record | Lost]) -> None:
+    write_lines(path, map(asdict, lines))
+
+
+def _remove_journals(cache_dir: Path) -> None:
     for path in cache_dir.glob(JOURNALS):
         path.unlink()
 
 
-def _read(path: Path) -> Iterator[Record]:
+def _read(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the whole lines; the last line of a journal may be torn."""
     if not path.exists():
         return
     for line in path.read_bytes().split(b"\n")[:-1]:
-        yield Record(**json.loads(line))
+        yield json.loads(line)

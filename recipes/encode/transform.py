@@ -82,7 +82,7 @@ class Transform:
         return self._apply(picture, self._context_max_pixels)
 
     def _apply(self, picture: Picture, max_pixels: int) -> BucketedImage:
-        encoded = ImagePolicy().open(picture.content, picture.name)
+        encoded = ImagePolicy().open(picture.content, picture.where)
         image = encoded.decode(PillowBackend())
         calculator = _calculator(self.quantization, max_pixels)
         bucket = calculator.get_bucket_for_image(*image.size)

@@ -8,12 +8,10 @@ from tqdm import tqdm
 
 from automodel_data.diffusion.base_dataset import BaseMultiresolutionDataset
 from automodel_data.diffusion.payload import PayloadError
-from automodel_data.errors import SkipSample
 from recipes.encode.cache import SAMPLES
-from recipes.encode.layouts import Layout
-from recipes.encode.manifest import Record, read_manifest
-from recipes.encode.prepare import Hashes, Preparer, map_ahead
-from recipes.encode.rows import RawRow
+from recipes.encode.manifest import Record, read_lost, read_manifest
+from recipes.encode.prepare import Hashed, Hasher, Hashes, map_ahead
+from recipes.encode.rows import Lost, RawRow
 from recipes.encode.sources import Source
 
 _LISTED = 20
@@ -27,7 +25,8 @@ class Findings:
     Args:
         bad: Payloads that cannot be used, and why.
         stale: Samples whose row has changed or gone, and what of it.
-        missing: Rows that could be encoded and are not.
+        missing: Rows that were not encoded yet.
+        lost: Rows that cannot be encoded, and why.
         orphaned: Payload files that no item names.
     """
 
@@ -35,11 +34,12 @@ class Findings:
     bad: list[str] = field(default_factory=list)
     stale: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
     orphaned: list[Path] = field(default_factory=list)
 
     @property
     def usable(self) -> bool:
-        """Tell whether the cache is what its source says; orphans do no harm."""
+        """Tell whether the cache is what encoding again would make of its source; orphans do no harm."""
         return not (self.bad or self.stale or self.missing)
 
     def lines(self) -> Iterator[str]:
@@ -49,6 +49,7 @@ class Findings:
             "bad": "delete these files and encode again",
             "stale": "encode again",
             "missing": "encode again",
+            "lost": "rows that cannot be encoded",
             "orphaned": "delete_orphans=true removes them",
         }
         for kind, remedy in advice.items():
@@ -79,31 +80,50 @@ def verify(dataset: BaseMultiresolutionDataset, threads: int) -> Findings:
 
 
 def compare_with_source(
-    findings: Findings, cache_dir: Path, source: Source, layout: Layout, preparer: Preparer, threads: int
+    findings: Findings, dataset: BaseMultiresolutionDataset, source: Source, hasher: Hasher, threads: int
 ) -> None:
     """Hash every row of the source again, and add to ``findings`` what has changed since the cache was made."""
-    records = read_manifest(cache_dir)
-    cached = frozenset(record.key for record in records)
-
-    def hash_row(raw: RawRow) -> tuple[RawRow, Hashes] | None:
-        try:
-            return raw, preparer.hashes(layout.parse(raw))
-        except SkipSample:
-            return None  # a loss, which encoding counts
-
-    rows = map_ahead(hash_row, source.rows(0, len(source)), threads, 4 * threads)
-    now = list(filter(None, tqdm(rows, total=len(source), desc="rows")))
-    current = {hashes.key for _, hashes in now}
+    cached = {Path(item["cache_file"]).stem for item in dataset.metadata}  # a payload is named by its key
+    records = [record for record in read_manifest(dataset.cache_dir) if record.key in cached]
+    reasons = {lost.key: lost for lost in read_lost(dataset.cache_dir)}
+    seen = list(tqdm(_look(source, hasher, threads), total=len(source), desc="rows"))
+    current = {row.hashes.key for row in seen if isinstance(row, _Seen)}
     unexplained = {record.row: record for record in records if record.key not in current}
-    for raw, hashes in now:
-        if hashes.key in cached:
-            continue
-        then = unexplained.pop(raw.number, None)
-        if then is None:
-            findings.missing.append(raw.where)
-        else:
-            findings.stale.append(f"{raw.where}: {_changes(then, hashes)} changed since it was encoded")
+    for row in seen:
+        match row:
+            case Lost():
+                findings.lost.append(f"{row.where}: {row.reason}: {row.detail}")
+            case _Seen(hashes=Hashes(key=key)) if key in cached:
+                pass
+            case _Seen(hashes=Hashes(key=key)) if key in reasons:
+                findings.lost.append(f"{row.where}: {reasons[key].reason}: {reasons[key].detail}")
+            case _Seen() if row.number in unexplained:
+                changes = _changes(unexplained.pop(row.number), row.hashes)
+                findings.stale.append(f"{row.where}: {changes} changed since it was encoded")
+            case _Seen():
+                findings.missing.append(row.where)
     findings.stale += [f"{record.where}: no longer in the source" for record in unexplained.values()]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Seen:
+    """What is kept of a row that could be read."""
+
+    number: int
+    where: str
+    hashes: Hashes
+
+
+def _look(source: Source, hasher: Hasher, threads: int) -> Iterator[_Seen | Lost]:
+    def look(raw: RawRow | Lost) -> _Seen | Lost:
+        match hasher(raw):
+            case Hashed(raw=RawRow(number=number, where=where), hashes=hashes):
+                return _Seen(number=number, where=where, hashes=hashes)
+            case Lost() as lost:
+                return lost
+
+    rows = (row for block in source.blocks(readers=1) for row in source.rows(block))
+    return map_ahead(look, rows, threads, 4 * threads)
 
 
 def _changes(then: Record, now: Hashes) -> str:

@@ -23,9 +23,10 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def write_payload(path: Path, payload: Mapping[str, Any]) -> None:
-    """Write a mapping of tensors and plain values, as ``torch.load(weights_only=True)`` reads it."""
+def write_payload(path: Path, payload: Mapping[str, Any]) -> int:
+    """Write a mapping of tensors and plain values, as ``torch.load(weights_only=True)`` reads it; return its size."""
     write_atomically(path, lambda stream: torch.save(payload, stream))
+    return path.stat().st_size
 
 
 def write_json(path: Path, value: Any) -> None:

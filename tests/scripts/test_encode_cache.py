@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -16,7 +18,7 @@ from automodel_data.diffusion.image_edit_dataset import ImageEditDataset
 ROOT = Path(__file__).parents[2]
 SCRIPT = str(ROOT / "scripts" / "encode_cache.py")
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-SMALL = ("transform.max_pixels=1024", "encoder.text_size=8")
+SMALL = ("encoder=demo", "transform.max_pixels=1024", "encoder.text_size=8")
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +89,57 @@ def test_two_ranks_make_the_same_cache(pairs: Path, whole: Path, tmp_path: Path)
     done = run([*torchrun, *command(pairs, tmp_path / "cache")])
     assert done.returncode == 0, done.stderr
     assert contents(tmp_path / "cache") == contents(whole)
+    logs = "".join(path.read_text() for path in (tmp_path / "logs").rglob("rank*.log"))
+    shares = [int(rows) for rows in re.findall(r"rank \d: (\d+) rows, \d+ encoded now", logs)]
+    assert sum(shares) == 40, "every row is taken by one rank"
+
+
+def test_ctrl_c_ends_it_with_one_line_and_the_same_command_goes_on(pairs: Path, whole: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    arguments = [sys.executable, *command(pairs, cache, "threads=1")]
+    process = subprocess.Popen(arguments, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: len(list(cache.rglob("*.pt"))) >= 3, process)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert stderr.splitlines()[-1] == "INFO stopped; the same command goes on where it was"
+    assert "Traceback" not in stderr
+    assert not (cache / "metadata.json").exists()
+    assert run(command(pairs, cache)).returncode == 0
+    assert contents(cache) == contents(whole)
+
+
+def test_help_tells_of_the_flags() -> None:
+    done = run([SCRIPT, "--help"])
+    assert "With --verify it reads the cache back" in done.stdout
+    assert "with --preview it draws a contact sheet" in done.stdout
+
+
+def test_a_cache_of_another_kind_or_origin_is_not_replaced(pairs: Path, whole: Path, tmp_path: Path) -> None:
+    before = contents(whole)
+    done = run(command(pairs, whole, "encode=t2i", f"source={tmp_path}"))
+    assert done.returncode == 2
+    (tmp_path / "captions.jsonl").write_text('{"image": "x.png", "caption": "x"}\n')
+    done = run(command(tmp_path, whole, "encode=t2i"))
+    assert done.returncode == 2
+    assert f"error: cache_dir ({whole}) holds a cache of encode=image_edit, which encode=t2i would rep" in done.stderr
+    assert contents(whole) == before
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "metadata.json").write_text('{"shards": ["metadata_shard_0.json"]}')
+    done = run(command(pairs, foreign))
+    assert done.returncode == 2
+    assert f"error: cache_dir ({foreign}) holds a cache that was not made here: name another folder" in done.stderr
+    assert [path.name for path in foreign.iterdir()] == ["metadata.json"]
+
+
+def test_a_cache_dir_that_cannot_be_written_is_told_in_one_line(pairs: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for cache in (tmp_path / "file", Path("/proc/cache")):
+        done = run([*command(pairs, cache), f"output_dir={tmp_path / 'logs'}"])
+        assert done.returncode == 2
+        assert f"error: cache_dir ({cache}) cannot be written: " in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 def test_verify_reads_the_cache_back_and_tells_by_its_exit_code(pairs: Path, whole: Path) -> None:
@@ -98,7 +151,7 @@ def test_verify_reads_the_cache_back_and_tells_by_its_exit_code(pairs: Path, who
     assert done.returncode == 1
     assert "stale: 38" in done.stderr
     assert "encoder changed since it was encoded" in done.stderr
-    assert "deleted 1 orphaned files" in done.stderr
+    assert "deleted 1 orphaned file\n" in done.stderr
     assert not (whole / "samples" / "left.pt").exists()
 
 

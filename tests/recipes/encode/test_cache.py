@@ -10,10 +10,14 @@ import torch
 from automodel_data.diffusion.image_edit_dataset import ImageEditDataset
 from automodel_data.diffusion.text_to_image_dataset import TextToImageDataset
 from automodel_data.errors import DataError
+from recipes.distributed import World
 from recipes.encode.cache import CacheWriter
 from recipes.encode.encoders.base import Encoder
+from recipes.encode.layouts import ImageEditLayout, TextToImageLayout
+from recipes.encode.sources import Source
 from recipes.encode.transform import Transform
 
+LAYOUTS = {layout.name: layout for layout in (ImageEditLayout(), TextToImageLayout())}
 Contents = Callable[[Path], dict[str, bytes]]
 
 
@@ -206,8 +210,17 @@ def test_losses_are_counted_by_reason_and_kept_with_the_cache(
     (pairs / "2_2.png").write_bytes(b"no image")
     writer, _ = watch(make_writer(pairs, tmp_path / "cache", layout="t2i"), spoil_at=1)
     losses = {"missing caption": 1, "missing image": 1, "unreadable image": 1, "encoded to NaN or infinity": 1}
-    assert writer.run() == {"pairs": losses}
-    assert json.loads((tmp_path / "cache" / "metadata.json").read_text())["lost"] == {"pairs": losses}
+    assert writer.run() == losses
+    assert json.loads((tmp_path / "cache" / "metadata.json").read_text())["lost"] == losses
+    lost = [json.loads(line) for line in (tmp_path / "cache" / "lost.jsonl").read_text().splitlines()]
+    assert [(row["row"], row["reason"]) for row in lost] == [
+        (0, "missing caption"),
+        (1, "missing image"),
+        (2, "unreadable image"),
+        (4, "encoded to NaN or infinity"),
+    ]
+    assert lost[2]["where"] == f"{pairs}/captions.jsonl:3"
+    assert lost[2]["detail"].startswith("image: '2_2.png'")
     dataset = TextToImageDataset(str(tmp_path / "cache"))
     assert [dataset[i]["prompt"] for i in range(len(dataset))] == ["a white picture", "a yellow picture"]
 
@@ -229,6 +242,122 @@ def test_rows_with_the_same_content_share_a_payload_and_count_twice(
     make_writer(pairs, tmp_path / "cache", layout="t2i").run()
     assert len(TextToImageDataset(str(tmp_path / "cache"))) == 12
     assert len(list((tmp_path / "cache").rglob("*.pt"))) == 6
+
+
+@pytest.mark.parametrize("layout", ["image_edit", "t2i"])
+def test_equal_rows_are_encoded_once_and_stopped_anywhere_make_the_same_cache(
+    pairs: Path, tmp_path: Path, make_writer: Callable[..., CacheWriter], contents: Contents, layout: str
+) -> None:
+    file = pairs / LAYOUTS[layout].lines_file
+    file.write_text("".join(line * 3 for line in file.read_text().splitlines(keepends=True)))
+    writer, watched = watch(make_writer(pairs, tmp_path / "whole", layout=layout))
+    writer.run()
+    assert watched.images == (14 if layout == "image_edit" else 6)
+    for stop in range(0, watched.images, 3):
+        cache = tmp_path / f"stopped-{stop}"
+        with pytest.raises(KeyboardInterrupt):
+            watch(make_writer(pairs, cache, layout=layout), stop_at=stop)[0].run()
+        make_writer(pairs, cache, layout=layout).run()
+        assert contents(cache) == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("layout", ["image_edit", "t2i"])
+def test_a_payload_tells_of_nothing_that_may_change_without_it(
+    pairs: Path, tmp_path: Path, make_writer: Callable[..., CacheWriter], contents: Contents, layout: str
+) -> None:
+    make_writer(pairs, tmp_path / "cache", layout=layout).run()
+    moved = pairs.rename(tmp_path / "moved")
+    file = moved / LAYOUTS[layout].lines_file
+    first, *others = file.read_text().splitlines(keepends=True)
+    file.write_text("\n" + first.replace("red", "pink") + first + "".join(others))
+    writer, watched = watch(make_writer(moved, tmp_path / "cache", layout=layout))
+    writer.run()
+    assert watched.images == (2 if layout == "image_edit" else 1), "the new row alone"
+    make_writer(moved, tmp_path / "fresh", layout=layout).run()
+    assert contents(tmp_path / "cache") == contents(tmp_path / "fresh")
+
+
+def test_a_renamed_image_is_encoded_anew_under_its_new_name(
+    pairs: Path, tmp_path: Path, make_writer: Callable[..., CacheWriter], change_row: Callable[..., None]
+) -> None:
+    make_writer(pairs, tmp_path / "cache", layout="t2i").run()
+    (pairs / "2_2.png").rename(pairs / "renamed.png")
+    change_row(pairs / "captions.jsonl", 2, image="renamed.png")
+    make_writer(pairs, tmp_path / "cache", layout="t2i").run()
+    dataset = TextToImageDataset(str(tmp_path / "cache"))
+    assert [dataset[i]["image_path"] for i in (1, 2, 3)] == ["1_1.png", "renamed.png", "3_1.png"]
+
+
+@pytest.mark.parametrize("spoil", [lambda content: content[:-100], lambda content: b""], ids=["cut short", "emptied"])
+def test_a_payload_that_was_cut_short_is_made_again(
+    pairs: Path,
+    tmp_path: Path,
+    make_writer: Callable[..., CacheWriter],
+    contents: Contents,
+    spoil: Callable[[bytes], bytes],
+) -> None:
+    make_writer(pairs, tmp_path / "cache").run()
+    before = contents(tmp_path / "cache")
+    payload = Path(ImageEditDataset(str(tmp_path / "cache")).metadata[3]["cache_file"])
+    payload.write_bytes(spoil(payload.read_bytes()))
+    writer, watched = watch(make_writer(pairs, tmp_path / "cache"))
+    writer.run()
+    assert watched.images == 2
+    assert contents(tmp_path / "cache") == before
+
+
+def test_shards_of_an_older_state_are_removed(
+    pairs: Path, tmp_path: Path, make_writer: Callable[..., CacheWriter], change_row: Callable[..., None]
+) -> None:
+    for instruction in ("make it pink", "make it grey"):
+        change_row(pairs / "pairs.jsonl", 0, instruction=instruction)
+        make_writer(pairs, tmp_path / "cache").run()
+    shards = json.loads((tmp_path / "cache" / "metadata.json").read_text())["shards"]
+    assert sorted(path.name for path in (tmp_path / "cache").glob("metadata_shard_*")) == sorted(shards)
+
+
+def test_a_manifest_of_another_version_is_refused_with_the_way_out(
+    pairs: Path, tmp_path: Path, make_writer: Callable[..., CacheWriter]
+) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "manifest.jsonl").write_text('{"row": 0, "key": "x"}\n')
+    with pytest.raises(DataError, match="written by another version of this script: delete the cache, or encode into"):
+        make_writer(pairs, tmp_path / "cache").run()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Absent(World):
+    """A world in which another rank has taken the first blocks of rows."""
+
+    def deal(self, tasks: Any) -> Any:
+        return iter(tasks[3:])
+
+
+def test_rows_that_another_rank_takes_are_left_to_it(
+    pairs: Path, tmp_path: Path, make_writer: Callable[..., CacheWriter], world: World
+) -> None:
+    writer = make_writer(pairs, tmp_path / "cache")
+    others = Absent(rank=0, size=1, device=world.device, store=world.store)
+    writer, watched = watch(replace(writer, world=others, source=InBlocks(writer.source)))
+    writer.run()
+    assert len(ImageEditDataset(str(tmp_path / "cache"))) == 3
+    assert watched.images == 7
+
+
+@dataclass
+class InBlocks:
+    """A source in blocks of one row."""
+
+    inner: Source
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def blocks(self, readers: int) -> list[range]:
+        return [range(i, i + 1) for i in range(len(self))]
+
+    def rows(self, block: range) -> Any:
+        return self.inner.rows(block)
 
 
 def test_items_are_in_the_order_of_rows_over_shards(

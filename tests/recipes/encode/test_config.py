@@ -17,17 +17,21 @@ NAMED = {
 }
 
 
-def composed(*overrides: str) -> DictConfig:
+def composed_without_encoder(*overrides: str) -> DictConfig:
     config.register()
     launch.register_resolvers()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         return compose("encode_cache", ["source=s", "cache_dir=c", *overrides])
 
 
+def composed(*overrides: str) -> DictConfig:
+    return composed_without_encoder("encoder=demo", *overrides)
+
+
 @pytest.mark.parametrize("encode", sorted(path.stem for path in (CONF / "encode").glob("*.yaml")))
 @pytest.mark.parametrize("encoder", sorted(path.stem for path in (CONF / "encoder").glob("*.yaml")))
 def test_every_choice_of_files_makes_a_config_or_is_refused(encode: str, encoder: str) -> None:
-    choice = composed(f"encode={encode}", f"encoder={encoder}", *NAMED[encoder])
+    choice = composed_without_encoder(f"encode={encode}", f"encoder={encoder}", *NAMED[encoder])
     if (encode, encoder) == ("t2i", "qwen_image_edit"):
         with pytest.raises(ConfigError, match=r"encode \(t2i\) has no context images, which this encoder looks at"):
             config.load(choice)
@@ -64,3 +68,9 @@ def test_a_wrong_setting_is_refused_before_any_file_is_read(overrides: list[str]
 
 def test_looking_at_a_cache_needs_no_source() -> None:
     assert config.load(composed("source=null", "action=preview")).source is None
+
+
+def test_the_encoder_must_be_chosen_among_those_of_conf() -> None:
+    with pytest.raises(ConfigError, match=r"encoder has no value; choose one: encoder=demo \| autoencoder_kl \| qwen"):
+        config.load(composed_without_encoder())
+    assert sorted(config.ENCODERS) == sorted(path.stem for path in (CONF / "encoder").glob("*.yaml"))

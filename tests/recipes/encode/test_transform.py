@@ -15,7 +15,7 @@ SMALL = Transform(quantization=16, max_pixels=32 * 32)
 def picture(image: Image.Image, kind: str = "PNG", **options: Any) -> Picture:
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
-    return Picture(content=buffer.getvalue(), name=f"x.{kind}")
+    return Picture.of(buffer.getvalue(), f"x.{kind}")
 
 
 def centre(image: Image.Image) -> tuple[int, ...]:
@@ -85,7 +85,7 @@ def test_cmyk_becomes_rgb() -> None:
 )
 def test_a_file_that_is_no_image_is_a_loss(content: bytes, reason: str) -> None:
     with pytest.raises(SkipSample) as caught:
-        SMALL.target(Picture(content=content, name="x"))
+        SMALL.target(Picture.of(content, "x"))
     assert caught.value.reason == reason
 
 
@@ -93,4 +93,4 @@ def test_a_truncated_image_is_a_loss() -> None:
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8))
     whole = picture(noise).content
     with pytest.raises(SkipSample, match="undecodable image"):
-        SMALL.target(Picture(content=whole[: len(whole) // 2], name="x"))
+        SMALL.target(Picture.of(whole[: len(whole) // 2], "x"))

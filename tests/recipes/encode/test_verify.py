@@ -1,12 +1,14 @@
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from automodel_data.diffusion.image_edit_dataset import ImageEditDataset
-from recipes.encode.cache import CacheWriter, encoder_hash
-from recipes.encode.prepare import Preparer
+from recipes.encode.cache import CacheWriter
+from recipes.encode.encoders.base import Encoder
 from recipes.encode.transform import Transform
 from recipes.encode.verify import Findings, compare_with_source, verify
 
@@ -24,13 +26,7 @@ def look(pairs: Path, cache: Path, make_writer: Callable[..., CacheWriter]) -> C
     def findings(**fields: object) -> Findings:
         found = verify(ImageEditDataset(str(cache)), threads=2)
         writer = make_writer(pairs, cache, **fields)
-        preparer = Preparer(
-            layout=writer.layout,
-            transform=writer.transform,
-            encoder_hash=encoder_hash(writer.encoder_identity, writer.dtype),
-            is_done=lambda key: False,
-        )
-        compare_with_source(found, cache, writer.source, writer.layout, preparer, threads=2)
+        compare_with_source(found, ImageEditDataset(str(cache)), writer.source, writer.hasher, threads=2)
         return found
 
     return findings
@@ -43,7 +39,7 @@ def payload(cache: Path, index: int) -> Path:
 def test_a_fresh_cache_is_right_in_everything(look: Callable[..., Findings]) -> None:
     found = look()
     assert found.usable
-    assert list(found.lines()) == ["6 samples read back", "bad: 0", "stale: 0", "missing: 0", "orphaned: 0"]
+    assert list(found.lines()) == ["6 samples read back", "bad: 0", "stale: 0", "missing: 0", "lost: 0", "orphaned: 0"]
 
 
 def test_bad_payloads_are_listed(cache: Path, look: Callable[..., Findings]) -> None:
@@ -110,4 +106,67 @@ def test_a_long_list_is_cut() -> None:
     lines = list(Findings(samples=100, bad=[f"x{i}" for i in range(50)]).lines())
     assert "bad: 50 (delete these files and encode again)" in lines
     assert "  and 30 more" in lines
-    assert len(lines) == 26
+    assert len(lines) == 27
+
+
+def test_after_two_stops_rows_that_are_in_no_item_yet_are_missing(
+    pairs: Path, cache: Path, make_writer: Callable[..., CacheWriter], look: Callable[..., Findings]
+) -> None:
+    lines = (pairs / "pairs.jsonl").read_text().splitlines(keepends=True)
+    added = [lines[i].replace("make it", "paint it") for i in range(4)]
+    (pairs / "pairs.jsonl").write_text("".join([*lines, *added]))
+    for _ in range(2):
+        writer = make_writer(pairs, cache)
+        with pytest.raises(KeyboardInterrupt):
+            replace(writer, encoder=StoppedAtThirdImage(writer.encoder)).run()
+    assert look().missing == [f"{pairs}/pairs.jsonl:{row}" for row in range(7, 11)]
+    make_writer(pairs, cache).run()
+    assert look().missing == []
+
+
+class StoppedAtThirdImage:
+    """An encoder that is stopped within the second pair it is given."""
+
+    def __init__(self, inner: Encoder) -> None:
+        self.inner, self.images = inner, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def encode_image(self, pixels_CHW: torch.Tensor) -> torch.Tensor:
+        self.images += 1
+        if self.images == 3:
+            raise KeyboardInterrupt
+        return self.inner.encode_image(pixels_CHW)
+
+
+@pytest.mark.parametrize("part", ["image", "picture", "instruction", "line"])
+def test_rows_that_cannot_be_encoded_are_listed_with_the_reason_and_do_no_harm(
+    pairs: Path,
+    cache: Path,
+    make_writer: Callable[..., CacheWriter],
+    change_row: Callable[..., None],
+    look: Callable[..., Findings],
+    part: str,
+) -> None:
+    lines = pairs / "pairs.jsonl"
+    match part:
+        case "image":
+            (pairs / "1_1.png").unlink()
+        case "picture":
+            (pairs / "1_1.png").write_bytes((pairs / "1_1.png").read_bytes()[:-40])
+        case "instruction":
+            change_row(lines, 1, instruction=None)
+        case "line":
+            lines.write_text(lines.read_text().replace('{"contexts": ["1_0.png"]', "{"))
+    make_writer(pairs, cache).run()
+    found = look()
+    assert found.usable, list(found.lines())
+    reason = {
+        "image": "missing image",
+        "picture": "undecodable image",
+        "instruction": "missing instruction",
+        "line": "no JSON object",
+    }
+    (lost,) = found.lost
+    assert lost.startswith(f"{lines}:2: {reason[part]}: ")
