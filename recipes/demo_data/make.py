@@ -27,15 +27,15 @@ VERSION = 2  # raise it when the same configuration makes other bytes
 MANIFEST = "manifest.json"
 
 
-def ensure_demo_data(root: str | Path, config: DemoDataConfig = DEMO) -> Path:
+def ensure_demo_data(root: str | Path, config: DemoDataConfig | None = None) -> Path:
     """Make the demo data in ``root`` unless the same data is there, complete; return ``root``.
 
-    Data of another configuration or version is replaced. Several processes may call this at once: one makes
-    the data, the others wait for it.
+    Data of another configuration or version is replaced; what else lies in the folder, such as caches, stays. Several
+    processes may call this at once: one makes the data, the others wait for it.
 
     Args:
         root: Folder of the demo data.
-        config: How many rows of each kind, how large, how broken.
+        config: How many rows of each kind, how large, how broken; None: the usual, or what the data that is there has.
 
     Raises:
         DataError: ``root`` exists and is not demo data.
@@ -46,16 +46,16 @@ def ensure_demo_data(root: str | Path, config: DemoDataConfig = DEMO) -> Path:
     root.parent.mkdir(parents=True, exist_ok=True)
     with _locked(root.parent / f".{root.name}.lock"):
         if not _is_complete(root, config):
-            _make_and_publish(root, config)
+            _make_and_publish(root, DEMO if config is None else config)
     return root
 
 
-def _is_complete(root: Path, config: DemoDataConfig) -> bool:
+def _is_complete(root: Path, config: DemoDataConfig | None) -> bool:
     manifest = root / MANIFEST
     if not manifest.exists():
         return False
     found = json.loads(manifest.read_text(encoding="utf-8"))
-    return found["version"] == VERSION and found["config"] == asdict(config)
+    return found["version"] == VERSION and (config is None or found["config"] == asdict(config))
 
 
 @contextmanager
@@ -70,16 +70,26 @@ def _make_and_publish(root: Path, config: DemoDataConfig) -> None:
     if root.exists() and not (root / MANIFEST).exists():
         raise DataError(f"{root} exists and is not demo data (it has no {MANIFEST}); name another folder or remove it")
     started = time.monotonic()
-    unfinished, outdated = root.with_name(f".{root.name}.unfinished"), root.with_name(f".{root.name}.outdated")
-    for leftover in (unfinished, outdated):
-        shutil.rmtree(leftover, ignore_errors=True)
+    unfinished = root.with_name(f".{root.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
     log.info("making demo data in %s", root)
     make_demo_data(unfinished, config)
     if root.exists():
-        root.rename(outdated)
-    unfinished.rename(root)
-    shutil.rmtree(outdated, ignore_errors=True)
+        _move_into(root, unfinished)
+    else:
+        unfinished.rename(root)
     log.info("made demo data in %s in %.0f s", root, time.monotonic() - started)
+
+
+def _move_into(root: Path, made: Path) -> None:
+    """Put what was made in the place of what is outdated; until the new manifest comes, the old one tells of none."""
+    (root / MANIFEST).write_text(json.dumps({"version": None}), encoding="utf-8")
+    for part in made.iterdir():
+        if part.is_dir():
+            shutil.rmtree(root / part.name, ignore_errors=True)
+            part.rename(root / part.name)
+    (made / MANIFEST).replace(root / MANIFEST)
+    made.rmdir()
 
 
 def make_demo_data(folder: Path, config: DemoDataConfig) -> None:

@@ -1,6 +1,7 @@
 import io
 import json
 import multiprocessing
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +48,28 @@ def test_data_of_another_config_is_replaced_as_a_whole(tmp_path):
     ensure_demo_data(root, replace(TINY, seed=5))
     assert contents(root) == contents(ensure_demo_data(tmp_path / "fresh", replace(TINY, seed=5)))
     assert [path.name for path in tmp_path.iterdir() if path.is_dir() and path.name.startswith(".")] == []
+
+
+def test_what_else_lies_in_the_folder_stays_when_the_data_is_replaced(tmp_path):
+    root = ensure_demo_data(tmp_path / "demo", TINY)
+    (root / "cache").mkdir()
+    (root / "cache" / "payload.pt").write_bytes(b"hours of work")
+    ensure_demo_data(root, replace(TINY, seed=5))
+    assert (root / "cache" / "payload.pt").read_bytes() == b"hours of work"
+
+
+def test_a_replacement_that_was_cut_off_is_done_again(tmp_path):
+    root = ensure_demo_data(tmp_path / "demo", TINY)
+    (root / MANIFEST).write_text('{"version": null}')
+    shutil.rmtree(root / "train")
+    ensure_demo_data(root, TINY)
+    assert contents(root) == contents(ensure_demo_data(tmp_path / "fresh", TINY))
+
+
+def test_who_asks_for_no_configuration_takes_the_data_that_is_there(tmp_path):
+    root = ensure_demo_data(tmp_path / "demo", TINY)
+    before = contents(root)
+    assert contents(ensure_demo_data(root)) == before
 
 
 def test_a_folder_that_is_not_demo_data_is_never_touched(tmp_path):
