@@ -104,7 +104,8 @@ def _load_data(trainer: "Trainer", path: Path, states: Sequence[Mapping[str, Any
     except DataError as error:
         if not elastic:
             raise ConfigError(
-                f"resume ({path}): {error}; or set resume.elastic=true to deal out the unread rows anew"
+                f"resume ({path}): {error}; where only ranks, workers or the batch size have changed, "
+                "resume.elastic=true deals out the unread rows anew"
             ) from error
         trainer.loader.load_elastic(states)
         log.info("resume: dealt the unread rows of %d ranks to %d (%s)", len(states), world.size, error)

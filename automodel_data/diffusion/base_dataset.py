@@ -49,10 +49,14 @@ class BaseMultiresolutionDataset(Dataset, ABC):
     #: Whether a sample's cost is its bucket's image pixels, so that batches may be sized by them.
     pixels_are_cost = True
 
+    #: The kind of cache, where metadata.json names it; None takes any.
+    layout: str | None = None
+
     def __init__(self, cache_dir: str, quantization: int = 64) -> None:
         self.cache_dir = Path(cache_dir)
         self.calculator = MultiTierBucketCalculator(quantization)
         self.cache_manifest = read_manifest(self.cache_dir)
+        self._check_layout()
         self._folders: dict[str, str | None] = {}  # as items name them -> resolved, None outside the cache
         self.metadata = self._load_metadata()
         self.bucket_groups: dict[Any, BucketGroup] = {}
@@ -87,6 +91,13 @@ class BaseMultiresolutionDataset(Dataset, ABC):
         """
         # Not abstract: a subclass written for the published class defines __getitem__ in its place.
         raise NotImplementedError(f"{type(self).__name__} must define sample")
+
+    def _check_layout(self) -> None:
+        found = self.cache_manifest.get("layout")
+        if None not in (found, self.layout) and found != self.layout:
+            raise DataError(
+                f"{self.cache_dir} is a cache made with encode={found}, not with encode={self.layout}: open it as such"
+            )
 
     def _load_metadata(self) -> list[dict]:
         """Return the items of all shards, each normalized."""

@@ -8,11 +8,12 @@ from automodel_data.diffusion.payload import (
     _require_tensor,
     _validate_latent,
     check_embeddings,
-    check_finite,
     check_mask,
+    check_tensor,
 )
 from automodel_data.diffusion.samples import _ImageEditCacheMetadata
 from automodel_data.diffusion.signature import (
+    Shape3,
     _CompoundBucketSignature,
     _nonnegative_int,
     _normalize_shape,
@@ -37,10 +38,8 @@ def read_latents(
     if len(contexts) != len(signature.contexts):
         raise DataError(f"context_latents holds {len(contexts)} latents, its item {len(signature.contexts)}")
     _check_latent(target, "target_latent", signature.target)
+    contexts = [check_tensor(latent, f"context_latents[{i}]") for i, latent in enumerate(contexts)]
     for i, (latent, shape) in enumerate(zip(contexts, signature.contexts, strict=True)):
-        if not isinstance(latent, torch.Tensor):
-            raise DataError(f"context_latents[{i}] must be a tensor, got {type(latent).__name__}")
-        check_finite(latent, f"context_latents[{i}]")
         _check_latent(latent, f"context_latents[{i}]", shape)
     return target, contexts
 
@@ -144,13 +143,25 @@ def _text_length(raw: Mapping[str, object], prompt_length: int) -> int:
 
 
 def _target_length(raw: Mapping[str, object], signature: _CompoundBucketSignature) -> int:
-    _, height, width = signature.target
-    return _nonnegative_int(raw.get("target_token_length", height * width), "metadata.target_token_length")
+    return _latent_length(raw.get("target_token_length"), signature.target, "metadata.target_token_length")
 
 
 def _context_lengths(raw: Mapping[str, object], signature: _CompoundBucketSignature) -> list[int]:
     field = "metadata.context_token_lengths"
-    lengths = raw.get("context_token_lengths", [height * width for _, height, width in signature.contexts])
+    lengths = raw.get("context_token_lengths", [None] * len(signature.contexts))
     if not isinstance(lengths, list | tuple) or len(lengths) != len(signature.contexts):
         raise DataError(f"{field} must hold one length per context, got {lengths!r}")
-    return [_nonnegative_int(length, f"{field}[{i}]") for i, length in enumerate(lengths)]
+    return [
+        _latent_length(length, shape, f"{field}[{i}]")
+        for i, (length, shape) in enumerate(zip(lengths, signature.contexts, strict=True))
+    ]
+
+
+def _latent_length(length: object, shape: Shape3, field: str) -> int:
+    """Return how many tokens a latent is cut into; one for each of its pixels where nothing is said."""
+    _, height, width = shape
+    if length is None:
+        return height * width
+    if not 1 <= _nonnegative_int(length, field) <= height * width:
+        raise DataError(f"{field} ({length}) must lie between 1 and {height * width}, the latent's {height} x {width}")
+    return _nonnegative_int(length, field)

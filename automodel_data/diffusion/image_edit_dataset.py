@@ -50,6 +50,7 @@ class ImageEditDataset(BaseMultiresolutionDataset):
     """
 
     pixels_are_cost = False
+    layout = "image_edit"
 
     def _load_metadata(self) -> list[dict[str, object]]:
         """Return the items of all shards, each with its signature parsed."""

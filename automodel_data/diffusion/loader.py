@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 
 BAD_PAYLOAD_POLICIES: Final = ("raise", "skip")
 _MAX_BAD_IN_A_ROW = 100
+_WAY_OUT = (
+    "delete the file and encode again (scripts/encode_cache.py with --verify lists all such), or count and pass over "
+    "them with bad_payload=skip"
+)
 
 Collate = Callable[[list[Any]], Any]
 
@@ -81,6 +85,8 @@ class BatchReader(Dataset):
         losses: list[Loss] = []
         try:
             samples = self._read(indices, losses)
+        except PayloadError as error:
+            return Failure(f"{error}; {_WAY_OUT}")
         except DataError as error:
             return Failure(str(error))
         try:
@@ -96,8 +102,9 @@ class BatchReader(Dataset):
             None if payload is None else self._unless_lost(losses, self.dataset.sample, index, payload)
             for index, payload in zip(indices, payloads, strict=True)
         ]
+        used = set(indices)
         return [
-            self._read_instead(index, indices) if sample is None else sample
+            self._read_instead(index, used) if sample is None else sample
             for index, sample in zip(indices, samples, strict=True)
         ]
 
@@ -111,17 +118,19 @@ class BatchReader(Dataset):
             losses.append(Loss(error.reason, str(error)))
             return None
 
-    def _read_instead(self, bad: int, batch: list[int]) -> dict:
-        """Read the first usable sample behind ``bad`` in its bucket, one that is not in the batch if there is any."""
+    def _read_instead(self, bad: int, used: set[int]) -> dict:
+        """Read the first usable sample behind ``bad`` in its bucket, if possible one that the batch does not use."""
         bucket = next(g["indices"] for g in self.dataset.bucket_groups.values() if bad in g["indices"])
         at = bucket.index(bad)
         others = bucket[at + 1 :] + bucket[:at]
-        candidates = sorted(others, key=lambda index: index in batch)  # stable
+        candidates = sorted(others, key=lambda index: index in used)  # stable
         for index in islice(candidates, _MAX_BAD_IN_A_ROW):
             try:
-                return self.dataset[index]
+                sample = self.dataset[index]
             except PayloadError:
                 continue  # counted when its own turn comes
+            used.add(index)
+            return sample
         tried = min(len(candidates), _MAX_BAD_IN_A_ROW) + 1
         raise DataError(
             f"{self.dataset.cache_dir}: none of {tried} payloads in a row can be used, first "

@@ -7,6 +7,8 @@ from pathlib import Path
 from automodel_data.errors import DataError
 from automodel_data.storage import contained_path
 
+METADATA = "metadata.json"
+
 
 def read_manifest(cache_dir: Path) -> dict[str, object]:
     """Read ``metadata.json``.
@@ -14,7 +16,9 @@ def read_manifest(cache_dir: Path) -> dict[str, object]:
     Raises:
         DataError: it is missing, no JSON, or has no list of shard names.
     """
-    path = cache_dir / "metadata.json"
+    path = cache_dir / METADATA
+    if not path.exists():
+        raise DataError(f"{cache_dir} is no finished cache, it has no {METADATA}; {_where_to_look(cache_dir)}")
     manifest = _read_json(path)
     if not isinstance(manifest, dict):
         raise DataError(f'{path}: must be a mapping {{"shards": [...]}}, got a {type(manifest).__name__}')
@@ -22,6 +26,13 @@ def read_manifest(cache_dir: Path) -> dict[str, object]:
     if not isinstance(shards, list) or not shards or not all(isinstance(name, str) and name for name in shards):
         raise DataError(f"{path}: shards must be a list of at least one file name, got {shards!r}")
     return manifest
+
+
+def _where_to_look(cache_dir: Path) -> str:
+    near = [folder for folder in (cache_dir.parent, *sorted(cache_dir.glob("*/"))) if (folder / METADATA).exists()]
+    if near:
+        return f"{', '.join(map(str, near))} has one"
+    return "scripts/encode_cache.py makes caches, and writes this file when all is encoded"
 
 
 def iter_items(cache_dir: Path, manifest: Mapping[str, object]) -> Iterator[tuple[str, Mapping[str, object]]]:
@@ -33,7 +44,7 @@ def iter_items(cache_dir: Path, manifest: Mapping[str, object]) -> Iterator[tupl
     shards = manifest["shards"]
     assert isinstance(shards, list)
     for number, name in enumerate(shards):
-        shard = contained_path(cache_dir, name, f"{cache_dir / 'metadata.json'}: shards[{number}]")
+        shard = contained_path(cache_dir, name, f"{cache_dir / METADATA}: shards[{number}]")
         items = _read_json(shard)
         if not isinstance(items, list):
             raise DataError(f"{shard}: must be a list of items, got a {type(items).__name__}")
@@ -47,8 +58,6 @@ def _read_json(path: Path) -> object:
     try:
         return json.loads(path.read_bytes())
     except OSError as error:
-        raise DataError(
-            f"{path}: cannot be read: {error.strerror}; caches are made by scripts/encode_cache.py, this file last"
-        ) from error
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:  # no JSON, or bytes that are no text
         raise DataError(f"{path}: is not JSON: {error}") from error

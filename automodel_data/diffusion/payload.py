@@ -1,5 +1,6 @@
 """Read the payload file of one item, and check its tensors."""
 
+import errno
 import math
 import pickle
 import zipfile
@@ -17,7 +18,8 @@ INVALID = "invalid payload"
 NOT_FINITE = "payload not finite"
 
 _MAPPED_FROM = 2**18  # bytes; smaller files are read as fast as they are mapped
-_LATENT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_DTYPES = (*_FLOATS, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 class PayloadError(DataError):
@@ -53,20 +55,30 @@ def read_payload(path: Path) -> Mapping[str, object]:
     """
     try:
         data = _load(path)
-    except pickle.UnpicklingError as error:
-        raise PayloadError(
-            f"{path}: refused by torch.load(weights_only=True): not a mapping of tensors and plain values, "
-            "or it holds code, which is never run",
-            UNREADABLE,
-        ) from error
-    except OSError as error:
-        raise PayloadError(f"{path}: cannot be read: {error.strerror or error}", UNREADABLE) from error
-    except (EOFError, RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
-        detail = str(error).partition("\n")[0]
-        raise PayloadError(f"{path}: is truncated, or no file of torch.save: {detail}", UNREADABLE) from error
+    except Exception as error:  # spoilt bytes make readers and unpickler raise anything
+        raise PayloadError(f"{path}: {_explain(path, error)}", UNREADABLE) from error
     if not isinstance(data, Mapping):
         raise PayloadError(f"{path}: holds a {type(data).__name__}, not a mapping of fields", INVALID)
     return data
+
+
+def _explain(path: Path, error: Exception) -> str:
+    match error:
+        case OSError(errno=number, strerror=str(said)) if number != errno.EINVAL:  # that one is a seek before the start
+            return f"cannot be read: {said}"
+        case pickle.UnpicklingError() if not _is_torn(path):
+            return (
+                "refused by torch.load(weights_only=True): not a mapping of tensors and plain values, "
+                "or it holds code, which is never run"
+            )
+    first_line, _, _ = str(error).partition("\n")
+    return f"is truncated, or no file of torch.save: {first_line}"
+
+
+def _is_torn(path: Path) -> bool:
+    """Tell whether a file begins as an archive and does not end as one, so that it is taken for an older format."""
+    with path.open("rb") as stream:
+        return b"PK".startswith(stream.read(2)) and not zipfile.is_zipfile(path)
 
 
 def _load(path: Path) -> object:
@@ -79,13 +91,27 @@ def _require_tensor(data: Mapping[str, object], field_name: str) -> torch.Tensor
     """Return a field that must be a tensor, with finite values if they are floats.
 
     Raises:
-        DataError: it is missing, no tensor, or holds NaN or infinity.
+        DataError: see ``check_tensor``.
     """
-    value = data.get(field_name)
+    return check_tensor(data.get(field_name), field_name)
+
+
+def check_tensor(value: object, field_name: str) -> torch.Tensor:
+    """Return a value that must be a dense tensor of a usual type, with finite values if they are floats.
+
+    Raises:
+        DataError: it is no tensor, of another kind or type, or holds NaN or infinity.
+    """
     if not isinstance(value, torch.Tensor):
         raise DataError(f"{field_name} must be a tensor, got {type(value).__name__}")
+    if value.layout is not torch.strided or value.is_meta or value.dtype not in _DTYPES:
+        kind = "meta" if value.is_meta else str(value.layout).removeprefix("torch.")
+        raise DataError(
+            f"{field_name} must be a dense tensor of bool, int, float16, bfloat16, float32 or float64, "
+            f"got {kind} {value.dtype}"
+        )
     check_finite(value, field_name)
-    return value
+    return value.detach() if value.requires_grad else value
 
 
 def check_finite(tensor: torch.Tensor, field_name: str) -> None:
@@ -105,7 +131,7 @@ def _validate_latent(tensor: torch.Tensor, field_name: str) -> Shape3:
     Raises:
         DataError: it is not a non-empty float tensor [C, H, W].
     """
-    if tensor.dtype not in _LATENT_DTYPES or tensor.ndim != 3 or tensor.numel() == 0:
+    if not tensor.is_floating_point() or tensor.ndim != 3 or tensor.numel() == 0:
         raise DataError(
             f"{field_name} must be a non-empty float tensor [C, H, W], got {tensor.dtype} {list(tensor.shape)}"
         )
@@ -125,14 +151,23 @@ def check_embeddings(tensor: torch.Tensor, field_name: str) -> None:
         )
 
 
+def check_pooled(tensor: torch.Tensor, field_name: str) -> None:
+    """Refuse anything but a float tensor [P] with at least one value.
+
+    Raises:
+        DataError: dtype or shape is another.
+    """
+    if not tensor.is_floating_point() or tensor.ndim != 1 or tensor.numel() == 0:
+        raise DataError(f"{field_name} must be a non-empty float tensor [P], got {tensor.dtype} {list(tensor.shape)}")
+
+
 def check_mask(mask: torch.Tensor, field_name: str, length: int) -> None:
     """Refuse anything but a bool or int tensor [S] of zeros and ones.
 
     Raises:
         DataError: dtype, shape or a value is another.
     """
-    integral = not mask.is_floating_point() and not mask.is_complex()
-    if not integral or mask.shape != (length,):
+    if mask.is_floating_point() or mask.shape != (length,):
         raise DataError(
             f"{field_name} must be a bool or int tensor [{length}], as long as the prompt, "
             f"got {mask.dtype} {list(mask.shape)}"

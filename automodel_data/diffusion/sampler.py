@@ -1,9 +1,11 @@
 """The order of an epoch: batches of one bucket, the same bucket on every rank at the same step."""
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+import numpy as np
 from torch.utils.data import Sampler
 
 from automodel_data.diffusion.base_dataset import BaseMultiresolutionDataset
@@ -65,6 +67,7 @@ class SequentialBucketSampler(Sampler[list[int]]):
         self.position = 0  # batches of this epoch that were handed out
         self.resume_at = 0  # where the next iteration starts
         self._check_options()
+        self._hash = self._hash_buckets()
         self._stretches: Sequence[Stretch] = ()  # of this epoch, read before its rest was dealt out anew
         self._pass = self._deal()
         self._check_usable()
@@ -86,6 +89,13 @@ class SequentialBucketSampler(Sampler[list[int]]):
                 "dynamic_batch_size (True) is not possible with image-edit data: a sample's cost depends on its "
                 "contexts too; set it to False"
             )
+
+    def _hash_buckets(self) -> str:
+        content = hashlib.sha256()
+        for key in self.dataset.sorted_bucket_keys:
+            content.update(f"{self.dataset.bucket_name(key)}\0".encode())
+            content.update(np.asarray(self.dataset.bucket_groups[key]["indices"], dtype="<i8").tobytes())
+        return content.hexdigest()[:16]
 
     def _deal(self) -> BucketPass:
         """Return the epoch's pass, or what its earlier stretches have left of it."""
@@ -122,9 +132,10 @@ class SequentialBucketSampler(Sampler[list[int]]):
     def _check_usable(self) -> None:
         if len(self):
             return
+        ranks = f"{self.num_replicas} rank{'' if self.num_replicas == 1 else 's'}"
         short = "; ".join(f"{plan.name} has {plan.samples} samples, {plan.missing} too few" for plan in self.plans)
         raise DataError(
-            f"{self.dataset.cache_dir}: no bucket fills a batch on {self.num_replicas} ranks "
+            f"{self.dataset.cache_dir}: no bucket fills a batch on {ranks} "
             f"({short or 'no samples'}); encode more samples, lower the batch size, or set bucket_policy to pad"
         )
 
@@ -141,6 +152,11 @@ class SequentialBucketSampler(Sampler[list[int]]):
         self.epoch, self._stretches = state.epoch, state.stretches
         self.position = self.resume_at = state.batches_yielded
         self._pass = self._deal()
+        if not 0 <= self.position <= len(self):
+            raise DataError(
+                f"the position in the epoch is behind batch {self.position}, and the epoch has {len(self)}: it was "
+                "saved with another cache, number of ranks or batch size; start a new run"
+            )
 
     def __iter__(self) -> Iterator[list[int]]:
         """Iterate over the epoch, once from behind a loaded position, else from its start."""
@@ -181,6 +197,7 @@ class SequentialBucketSampler(Sampler[list[int]]):
     def _settings(self) -> OrderSettings:
         return OrderSettings(
             samples=sum(len(group["indices"]) for group in self.dataset.bucket_groups.values()),
+            buckets=self._hash,
             num_replicas=self.num_replicas,
             batch_size=self.base_batch_size,
             seed=self.seed,
@@ -196,7 +213,7 @@ class SequentialBucketSampler(Sampler[list[int]]):
         A state of ``epoch`` and ``batches_yielded`` alone, as older systems save it, is taken at its word.
 
         Raises:
-            DataError: the order depended on something that has changed.
+            DataError: the order depended on something that has changed, or the epoch ends before.
         """
         state = SamplerState.from_dict(state_dict)
         if state.made_with is not None:
@@ -216,15 +233,16 @@ class SequentialBucketSampler(Sampler[list[int]]):
             DataError: the ranks stopped at different steps, or the order depended on something else that has changed.
         """
         first, *others = map(SamplerState.from_dict, states)
-        assert first.made_with is not None
-        first.made_with.refuse_changes(self._settings(), elastic=True)
+        rest = first.left_behind()
+        if first.made_with is not None:
+            first.made_with.refuse_changes(self._settings(), elastic=True)
         if any(other != first for other in others):
             places = [(state.epoch, state.batches_yielded) for state in (first, *others)]
             raise DataError(
                 f"the ranks stand at different batches, (epoch, batches) {places}: what is left cannot be dealt out "
                 "anew; resume with the states of one checkpoint"
             )
-        self._go_to(first.left_behind())
+        self._go_to(rest)
 
 
 def _resolve_ranks(num_replicas: int | None, rank: int | None) -> tuple[int, int]:

@@ -14,11 +14,13 @@ class OrderSettings:
     """What the order of an epoch's batches depends on, besides the epoch's number.
 
     Args:
+        buckets: A hash of which samples stand in which bucket.
         shuffle: Of buckets, and of the samples within one.
         dynamic_batch_size: The (width, height) for which ``batch_size`` is meant; None: it is meant for all.
     """
 
     samples: int
+    buckets: str
     num_replicas: int
     batch_size: int
     seed: int
@@ -38,13 +40,15 @@ class OrderSettings:
         """
         changed = [
             f"{name} ({getattr(self, name)!r} then, {getattr(now, name)!r} now)"
-            for name in (field.name for field in fields(self))
+            for name in (field.name for field in fields(self) if field.name != "buckets")
             if getattr(self, name) != getattr(now, name) and not (elastic and name in _MAY_CHANGE)
         ]
+        if self.buckets != now.buckets:
+            changed.append("other samples in the buckets")
         if changed:
             raise DataError(
-                f"this sampler state belongs to another run: {', '.join(changed)}; the batches would come in another "
-                "order; resume with the saved settings, or start the epoch anew without loading the state"
+                f"the position in the epoch belongs to batches in another order: {', '.join(changed)}; "
+                f"go on with {'these' if len(changed) > 1 else 'this'} as before, or start a new run"
             )
 
 
@@ -79,24 +83,45 @@ class SamplerState:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "SamplerState":
-        """Read plain values."""
-        made_with = values.get("made_with")
+        """Read plain values.
+
+        Raises:
+            DataError: another version of this package has saved them.
+        """
         return cls(
             epoch=values["epoch"],
             batches_yielded=values["batches_yielded"],
-            made_with=None if made_with is None else OrderSettings(**made_with),
+            made_with=_parse_settings(values.get("made_with")),
             stretches=[Stretch(**stretch) for stretch in values.get("stretches", ())],
         )
 
     def left_behind(self) -> "SamplerState":
-        """Return the state in which what this one leaves of its epoch is dealt out anew."""
-        assert self.made_with is not None
+        """Return the state in which what this one leaves of its epoch is dealt out anew.
+
+        Raises:
+            DataError: it does not say of how many ranks.
+        """
+        if self.made_with is None:
+            raise DataError(
+                "a position of epoch and batches alone, as older systems save it, does not say how many ranks read in "
+                "which batch size: it can only be taken up by as many (load_state_dict)"
+            )
         read = Stretch(
             num_replicas=self.made_with.num_replicas,
             batch_size=self.made_with.batch_size,
             batches=self.batches_yielded,
         )
         return SamplerState(epoch=self.epoch, batches_yielded=0, stretches=[*self.stretches, read])
+
+
+def _parse_settings(values: Mapping[str, Any] | None) -> OrderSettings | None:
+    if values is None:
+        return None
+    names = {field.name for field in fields(OrderSettings)}
+    if values.keys() != names:
+        different = ", ".join(sorted(names ^ values.keys()))
+        raise DataError(f"the position in the epoch was saved by another version of this package ({different})")
+    return OrderSettings(**values)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,13 +15,13 @@ from automodel_data.diffusion.payload import (
     _validate_latent,
     check_embeddings,
     check_mask,
+    check_pooled,
     naming,
 )
 from automodel_data.diffusion.signature import _nonnegative_int, _normalize_shape
 from automodel_data.errors import DataError
 from automodel_data.workers import check_workers
 
-_EMBEDDED = ("clip_hidden", "pooled_prompt_embeds")
 _TOKENS = ("clip_tokens", "t5_tokens")
 
 
@@ -36,6 +36,8 @@ class TextToImageDataset(BaseMultiresolutionDataset):
     Args:
         train_text_encoder: Hand out ``clip_tokens`` and ``t5_tokens`` [S] (those there are) instead of encoded text.
     """
+
+    layout = "t2i"
 
     def __init__(self, cache_dir: str, train_text_encoder: bool = False) -> None:
         self.train_text_encoder = train_text_encoder
@@ -117,13 +119,25 @@ def _read_row(data: Mapping[str, object], field: str) -> torch.Tensor:
 
 
 def _read_embeddings(data: Mapping[str, object]) -> dict[str, torch.Tensor]:
-    embeds = _require_tensor(data, "prompt_embeds")
-    embeds = embeds[0] if embeds.ndim == 3 and len(embeds) == 1 else embeds
-    check_embeddings(embeds, "prompt_embeds")
+    embeds = _read_sequence(data, "prompt_embeds")
     field = "prompt_attention_mask"
     mask = _read_row(data, field) if field in data else torch.ones(len(embeds), dtype=torch.bool)
     check_mask(mask, field, len(embeds))
-    return {"prompt_embeds": embeds, field: mask, **{name: _read_row(data, name) for name in _EMBEDDED if name in data}}
+    read = {"prompt_embeds": embeds, field: mask}
+    if "clip_hidden" in data:
+        read["clip_hidden"] = _read_sequence(data, "clip_hidden")
+    if "pooled_prompt_embeds" in data:
+        read["pooled_prompt_embeds"] = _read_row(data, "pooled_prompt_embeds")
+        check_pooled(read["pooled_prompt_embeds"], "pooled_prompt_embeds")
+    return read
+
+
+def _read_sequence(data: Mapping[str, object], field: str) -> torch.Tensor:
+    """Return encoded tokens [S, D]."""
+    tensor = _require_tensor(data, field)
+    tensor = tensor[0] if tensor.ndim == 3 and len(tensor) == 1 else tensor
+    check_embeddings(tensor, field)
+    return tensor
 
 
 def _read_tokens(data: Mapping[str, object]) -> dict[str, torch.Tensor]:

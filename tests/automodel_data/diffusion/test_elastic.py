@@ -170,7 +170,7 @@ def test_ranks_that_stand_at_different_batches_are_refused(cache: Path) -> None:
 
 def test_another_seed_or_cache_is_refused_all_the_same(cache: Path, make_edit_cache: Callable[..., Path]) -> None:
     states = states_of(Run(ranks=2).loaders(cache, None))
-    with pytest.raises(DataError, match=r"another run: seed \(42 then, 1 now\); "):
+    with pytest.raises(DataError, match=r"another order: seed \(42 then, 1 now\); "):
         Run(ranks=1).loaders(cache, states, seed=1)
     with pytest.raises(DataError, match=r"samples \(55 then, 8 now\)"):
         Run(ranks=1).loaders(make_edit_cache({SMALL: 8}, name="other"), states)

@@ -1,4 +1,5 @@
 import json
+import os
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -10,7 +11,7 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from automodel_data.diffusion.image_edit_dataset import ImageEditDataloaderConfig, ImageEditDataset
-from automodel_data.diffusion.loader import DiffusionDataloaderBuild
+from automodel_data.diffusion.loader import BatchReader, DiffusionDataloaderBuild, LatentDataloader
 from automodel_data.diffusion.sampler import SequentialBucketSampler
 from automodel_data.diffusion.text_to_image_dataset import TextToImageDataloaderConfig
 from automodel_data.errors import DataError
@@ -126,7 +127,7 @@ def spoil(*bad_rows: int) -> Callable[[dict[str, Any], int], None]:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_bad_payload_is_one_clear_error(make_edit_cache: Callable[..., Path], workers: int) -> None:
     cache = make_edit_cache({SMALL: 4}, spoil(2))
-    with pytest.raises(DataError, match=r"^/.*/samples/0002.pt: target_latent must be finite, got NaN or infinity$"):
+    with pytest.raises(DataError, match=r"^/.*/0002.pt: target_latent must be finite, got NaN or infinity; delete"):
         list(build(cache, num_workers=workers).dataloader)
 
 
@@ -144,6 +145,32 @@ def test_a_bad_payload_may_be_a_counted_loss_and_batches_keep_shape_and_number(
     assert set(used) == {0, 1, 4, 5, 6, 8, 9}
     assert all(len(set(rows(batch))) == 2 for batch in batches), "the substitute is another sample than its neighbour"
     assert loader.drops() == {str(cache): {"payload not finite": 2, "unreadable payload": 1}}
+
+
+def test_two_bad_payloads_of_a_batch_are_replaced_by_two_samples(make_edit_cache: Callable[..., Path]) -> None:
+    cache = make_edit_cache({SMALL: 8}, spoil(1, 2))
+    first, _ = build(cache, batch_size=4, shuffle=False, bad_payload="skip").dataloader
+    assert rows(first) == [0, 4, 5, 3], "the next ones behind them that the batch does not use"
+    alone = build(make_edit_cache({SMALL: 4}, spoil(1, 2), "alone"), batch_size=4, shuffle=False, bad_payload="skip")
+    assert [rows(batch) for batch in alone.dataloader] == [[0, 3, 3, 3]], "where there is no other, one is used again"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_saved_gradient_is_no_part_of_a_batch(make_edit_cache: Callable[..., Path], workers: int) -> None:
+    def require(payload: dict[str, Any], row: int) -> None:
+        payload["target_latent"].requires_grad_()
+
+    (batch,) = build(make_edit_cache({SMALL: 2}, require), num_workers=workers).dataloader
+    assert not batch["image_latents"].requires_grad
+
+
+def test_workers_stay_from_epoch_to_epoch(cache: Path) -> None:
+    reader = BatchReader(ImageEditDataset(str(cache)), lambda samples: os.getpid(), "raise")
+    loader = LatentDataloader(reader, SequentialBucketSampler(reader.dataset, base_batch_size=2), num_workers=1)
+    (first,) = set(loader)
+    loader.sampler.set_epoch(1)
+    assert set(loader) == {first}
+    assert first != os.getpid()
 
 
 def test_losses_are_counted_on_across_a_resume(make_edit_cache: Callable[..., Path]) -> None:

@@ -53,7 +53,7 @@ def test_a_broken_shard_is_refused(cache: Path, text: str, says: str) -> None:
 
 
 def test_a_cache_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere/metadata.json: cannot be read"):
+    with pytest.raises(DataError, match=r"nowhere is no finished cache, it has no metadata.json; scripts/enc"):
         ImageEditDataset(str(tmp_path / "nowhere"))
 
 
@@ -146,3 +146,17 @@ def test_relative_paths_start_at_the_cache_wherever_the_process_stands(
     dataset = ImageEditDataset(cache.name)
     monkeypatch.chdir("/")
     assert dataset[2]["metadata"]["original_ids"] == {"row": 2}
+
+
+def test_a_cache_nearby_is_named_when_the_folder_is_none(cache: Path) -> None:
+    with pytest.raises(DataError, match=f"{cache.parent} is no finished cache, it has .*; {cache} has one"):
+        ImageEditDataset(str(cache.parent))
+    with pytest.raises(DataError, match=f"{cache}/image_edit is no finished cache, .*; {cache} has one"):
+        ImageEditDataset(str(cache / "image_edit"))
+
+
+def test_a_cache_of_another_kind_is_refused_by_its_name(cache: Path) -> None:
+    (cache / "metadata.json").write_text(json.dumps({"shards": ["shard.json"], "layout": "image_edit"}))
+    assert len(ImageEditDataset(str(cache))) == 3
+    with pytest.raises(DataError, match="is a cache made with encode=image_edit, not with encode=t2i: open it as such"):
+        TextToImageDataset(str(cache))

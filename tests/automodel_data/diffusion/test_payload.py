@@ -1,6 +1,7 @@
 """Payload files are read whole or refused, whether they are small and read or large and mapped."""
 
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
@@ -39,10 +40,10 @@ def test_the_format_before_torch_1_6_is_read(file: Path) -> None:
     assert read_payload(file)["latent"].tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("keep", [0, 1, 100, 4000, -1])
+@pytest.mark.parametrize("keep", [0, 1, 2, 10, 100, 4000, -1])
 def test_a_file_cut_short_is_refused_with_its_name(file: Path, keep: int) -> None:
     file.write_bytes(file.read_bytes()[:keep])
-    with pytest.raises(PayloadError, match=f"^{file}: ") as refusal:
+    with pytest.raises(PayloadError, match=f"^{file}: is truncated, or no file of torch.save") as refusal:
         read_payload(file)
     assert refusal.value.reason == UNREADABLE
 
@@ -52,3 +53,21 @@ def test_a_missing_file_is_refused_with_its_name(file: Path) -> None:
     with pytest.raises(PayloadError, match=f"^{file}: cannot be read: No such file") as refusal:
         read_payload(file)
     assert refusal.value.reason == UNREADABLE
+
+
+def test_whatever_bytes_are_spoilt_a_file_is_read_or_refused(file: Path) -> None:
+    torch.save({"latent": torch.arange(6.0), "contexts": [torch.ones(2, 3).bfloat16()], "text": "a", "ids": [1]}, file)
+    whole = file.read_bytes()
+    rng = Random(0)
+    refused = 0
+    for place in range(0, len(whole), 3):
+        spoilt = bytearray(whole)
+        spoilt[place] ^= 1 << rng.randrange(8)
+        file.write_bytes(spoilt)
+        try:
+            read_payload(file)
+        except PayloadError as error:
+            refused += 1
+            assert str(error).startswith(f"{file}: ")
+            assert "\n" not in str(error)
+    assert refused > 100

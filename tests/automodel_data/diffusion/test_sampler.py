@@ -166,7 +166,7 @@ def test_a_state_made_with_other_settings_is_refused(
     uneven: ImageEditDataset, change: dict[str, Any], says: str
 ) -> None:
     state = sampler(uneven).state_dict()
-    with pytest.raises(DataError, match=f"belongs to another run: {says}"):
+    with pytest.raises(DataError, match=f"belongs to batches in another order: {says}"):
         sampler(uneven, **change).load_state_dict(state)
 
 
@@ -176,6 +176,48 @@ def test_a_state_of_a_dataset_of_another_length_is_refused(
     longer = ImageEditDataset(str(make_edit_cache({SMALL: 12, TALL: 3, LARGE: 6}, name="longer")))
     with pytest.raises(DataError, match=r"samples \(20 then, 21 now\)"):
         sampler(longer).load_state_dict(sampler(uneven).state_dict())
+
+
+def test_a_state_of_a_dataset_with_other_samples_in_its_buckets_is_refused(
+    uneven: ImageEditDataset, make_edit_cache: Callable[..., Path]
+) -> None:
+    moved = ImageEditDataset(str(make_edit_cache({SMALL: 10, TALL: 4, LARGE: 6}, name="moved")))
+    assert len(moved) == len(uneven)
+    with pytest.raises(DataError, match="another order: other samples in the buckets; go on with this as before"):
+        sampler(moved).load_state_dict(sampler(uneven).state_dict())
+    elsewhere = ImageEditDataset(str(make_edit_cache({SMALL: 11, TALL: 3, LARGE: 6}, name="elsewhere")))
+    sampler(elsewhere).load_state_dict(sampler(uneven).state_dict())
+
+
+def test_a_state_made_for_batches_of_another_pixel_count_is_refused(make_t2i_cache: Callable[..., Path]) -> None:
+    dataset = TextToImageDataset(str(make_t2i_cache({(64, 64): 9})))
+    saved = sampler(dataset, dynamic_batch_size=True, base_resolution=(64, 64)).state_dict()
+    for now in ({"dynamic_batch_size": False}, {"dynamic_batch_size": True, "base_resolution": (64, 128)}):
+        with pytest.raises(DataError, match=r"dynamic_batch_size \(\[64, 64\] then, "):
+            sampler(dataset, **now).load_state_dict(saved)
+
+
+@pytest.mark.parametrize("fields", ["all", "two"])
+def test_a_position_behind_the_epochs_end_is_refused(uneven: ImageEditDataset, fields: str) -> None:
+    ours = sampler(uneven)
+    state = ours.state_dict() if fields == "all" else {"epoch": 0}
+    ours.load_state_dict({**state, "batches_yielded": len(ours)})
+    assert list(ours) == []
+    for behind in (len(ours) + 1, -1):
+        with pytest.raises(DataError, match=f"behind batch {behind}, and the epoch has {len(ours)}"):
+            ours.load_state_dict({**state, "batches_yielded": behind})
+
+
+def test_a_state_of_another_version_is_refused_in_one_line(uneven: ImageEditDataset) -> None:
+    state = sampler(uneven).state_dict()
+    del state["made_with"]["buckets"]
+    with pytest.raises(DataError, match=r"saved by another version of this package \(buckets\)"):
+        sampler(uneven).load_state_dict(state)
+
+
+def test_what_two_fields_leave_cannot_be_dealt_out_anew(uneven: ImageEditDataset) -> None:
+    with pytest.raises(DataError, match="does not say how many ranks read in which batch size"):
+        sampler(uneven).load_elastic([{"epoch": 0, "batches_yielded": 2}])
 
 
 def test_a_state_of_the_documented_two_fields_is_taken_at_its_word(uneven: ImageEditDataset) -> None:

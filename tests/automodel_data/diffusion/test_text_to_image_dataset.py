@@ -91,6 +91,11 @@ def spoil(field: str, value: Any) -> Callable[[dict[str, Any], int], None]:
         ("prompt_embeds", torch.ones(2, 4, 6), r"prompt_embeds must be a non-empty float tensor \[S, D\]"),
         ("prompt_attention_mask", torch.ones(1, 4).long(), r"prompt_attention_mask must be a bool or int tensor \[5\]"),
         ("pooled_prompt_embeds", torch.full((3,), torch.inf), "pooled_prompt_embeds must be finite"),
+        ("pooled_prompt_embeds", torch.ones(2, 3), r"pooled_prompt_embeds must be a non-empty float tensor \[P\]"),
+        ("pooled_prompt_embeds", torch.ones(3).long(), r"pooled_prompt_embeds must be a non-empty float tensor \[P\]"),
+        ("clip_hidden", torch.ones(3), r"clip_hidden must be a non-empty float tensor \[S, D\]"),
+        ("clip_hidden", torch.ones(2, 3, 4), r"clip_hidden must be a non-empty float tensor \[S, D\]"),
+        ("clip_hidden", torch.ones(3, 4).int(), r"clip_hidden must be a non-empty float tensor \[S, D\]"),
     ],
 )
 def test_a_payload_that_is_wrong_in_one_field_is_refused(
