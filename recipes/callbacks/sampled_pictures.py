@@ -3,7 +3,7 @@
 import logging
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from recipes.callbacks.base import Callback
 from recipes.mistakes import ConfigError
 from recipes.models.vae import decode_latents
+from recipes.tasks.examples import examples, require_decoder
 from recipes.tasks.flow import follow
 from recipes.tasks.latents import Batch, LatentsTask
 from recipes.trainer import Trainer, noise_generator
@@ -23,15 +24,19 @@ log = logging.getLogger(__name__)
 FILE_NAME = "samples.png"
 _CHARACTERS_A_COLUMN = 40
 
+Row = tuple[str, list[np.ndarray]]
+"""A prompt; and its contexts, the sampled picture and the target, [H, W, 3] in [0, 1]."""
+
 
 @dataclass(kw_only=True, slots=True)
 class SampledPictures(Callback):
     """Draw ``samples.png`` in the run directory at the end: contexts, the sampled picture and the target in a row each.
 
-    A run without held-out rows draws nothing.
+    The rows are held-out samples of different buckets and numbers of contexts, as far as there are; a run without
+    held-out rows draws nothing.
 
     Args:
-        rows: How many samples of the first held-out batches.
+        rows: How many samples.
         steps: Euler steps from noise to picture.
         guidance: How far to go beyond the prediction without a prompt; 1 is the prediction with it.
         seed: Decides the noise that sampling starts from.
@@ -41,31 +46,36 @@ class SampledPictures(Callback):
     steps: int = 20
     guidance: float = 1.0
     seed: int = 0
+    _examples: list[Batch] = field(default_factory=list, init=False)
 
     def start(self, trainer: Trainer) -> None:
-        """Refuse what would only fail at the end."""
+        """Read what will be drawn, and refuse what would only fail at the end."""
         if not isinstance(trainer.task, LatentsTask):
             raise ConfigError("callbacks.sampled_pictures needs task=latents; or set it to null")
+        if trainer.heldout is None:
+            return
+        dataset = trainer.heldout().dataset
+        self._examples = examples(dataset, self.rows)
+        require_decoder(trainer.task.config.vae, dataset, self._examples)
 
     @torch.no_grad()
     def finish(self, trainer: Trainer) -> None:
         """Sample on every rank (a sharded model needs all), draw on rank 0."""
-        if trainer.heldout is None:
+        if not self._examples:
             return
-        drawn: list[tuple[str, list[np.ndarray]]] = []
         trainer.model.eval()
-        for batch in trainer.heldout():
-            drawn += self._sampled(trainer, trainer.task.to(batch, trainer.world.device))
-            if len(drawn) >= self.rows:
-                break
+        vae = trainer.task.vae()
+        rows = [self._row(trainer, vae, number, one) for number, one in enumerate(self._examples)]
         trainer.model.train()
         if trainer.world.leads:
-            _draw(drawn[: self.rows], trainer.directory / FILE_NAME)
+            _draw(rows, trainer.directory / FILE_NAME)
             log.info("samples: %s", trainer.directory / FILE_NAME)
 
-    def _sampled(self, trainer: Trainer, batch: Batch) -> list[tuple[str, list[np.ndarray]]]:
-        task, target = trainer.task, batch["image_latents"].float()
-        generator = noise_generator(self.seed, trainer.world.rank, target.device)
+    def _row(self, trainer: Trainer, vae: torch.nn.Module, number: int, example: Batch) -> Row:
+        task = trainer.task
+        batch = task.to(example, trainer.world.device)
+        target = batch["image_latents"].float()
+        generator = noise_generator(self.seed, number, target.device)
         noise = torch.randn(target.shape, generator=generator, device=target.device)
 
         def velocity(x_BCHW: torch.Tensor, time_B: torch.Tensor) -> torch.Tensor:
@@ -77,17 +87,16 @@ class SampledPictures(Callback):
             return plain + self.guidance * (guided - plain)
 
         made = follow(velocity, noise, task.config.times, self.steps)
-        vae = task.vae()
-        columns = [_pixels(decode_latents(vae, one.float())) for one in (*task.contexts(batch), made, target)]
-        return [(text, list(row)) for text, *row in zip(task.texts(batch), *columns, strict=True)]
+        pictures = [_pixels(decode_latents(vae, one.float())) for one in (*task.contexts(batch), made, target)]
+        return task.texts(batch)[0], pictures
 
 
-def _pixels(images_BCHW: torch.Tensor) -> list[np.ndarray]:
-    """Return [H, W, 3] in [0, 1] for each image."""
-    return list((images_BCHW.clamp(-1, 1) / 2 + 0.5).permute(0, 2, 3, 1).cpu().numpy())
+def _pixels(images_1CHW: torch.Tensor) -> np.ndarray:
+    """Return [H, W, 3] in [0, 1]."""
+    return (images_1CHW[0].clamp(-1, 1) / 2 + 0.5).permute(1, 2, 0).cpu().numpy()
 
 
-def _draw(rows: Sequence[tuple[str, list[np.ndarray]]], png: Path) -> None:
+def _draw(rows: Sequence[Row], png: Path) -> None:
     columns = max(len(images) for _, images in rows)
     figure = Figure(figsize=(2.2 * columns, 2.1 * len(rows)), layout="constrained", dpi=130)
     grid: Any = figure.subplots(len(rows), columns, squeeze=False)

@@ -1,14 +1,17 @@
 """The frozen VAE: from disk in diffusers' or in the published BAGEL layout, or a fixed one that needs no download.
 
 Every VAE here has the interface of diffusers' ``AutoencoderKL``: ``encode(x).latent_dist.sample(generator)``,
-``decode(z).sample`` and ``config.{latent_channels, scaling_factor, shift_factor}``. Images are [B, 3, H, W] in [-1, 1].
+``decode(z).sample`` and ``config.{latent_channels, scaling_factor, shift_factor}``; or that of its video VAEs, of which
+Qwen-Image's is one: frames [B, C, T, H, W] and ``config.{z_dim, latents_mean, latents_std}``. Images are [B, 3, H, W]
+in [-1, 1]. ``encode_latents``, ``encode_modes`` and ``decode_latents`` are the only places that know the difference.
 """
 
+import json
 import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -28,15 +31,72 @@ _CHROMA_SCALES = (1.6, 0.5)
 
 @torch.no_grad()
 def encode_latents(vae: nn.Module, images: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Encode images to scaled latents [B, C, H / 8, W / 8]; ``generator`` draws the sample from the posterior."""
-    latents = vae.encode(images).latent_dist.sample(generator)
-    return (latents - vae.config.shift_factor) * vae.config.scaling_factor
+    """Encode images to normalized latents [B, C, H / 8, W / 8], which ``generator`` draws from the posterior."""
+    return _normalized(vae, vae.encode(_frames(vae, images)).latent_dist.sample(generator))
+
+
+@torch.no_grad()
+def encode_modes(vae: nn.Module, images: Tensor) -> Tensor:
+    """Encode images to normalized latents, those that are most likely; nothing is drawn."""
+    return _normalized(vae, vae.encode(_frames(vae, images)).latent_dist.mode())
 
 
 @torch.no_grad()
 def decode_latents(vae: nn.Module, latents: Tensor) -> Tensor:
     """Undo ``encode_latents``, within what the VAE keeps."""
-    return vae.decode(latents / vae.config.scaling_factor + vae.config.shift_factor).sample
+    if not _is_video(vae):
+        return vae.decode(latents / vae.config.scaling_factor + _shift(vae)).sample
+    mean, std = _statistics(vae, latents.device)
+    frames = _frames(vae, latents.float() * std + mean)
+    return vae.decode(frames.to(next(vae.parameters()).dtype)).sample[:, :, 0]
+
+
+def latent_channels(vae: nn.Module) -> int:
+    """Return the channels of a latent."""
+    return vae.config.z_dim if _is_video(vae) else vae.config.latent_channels
+
+
+def _is_video(vae: nn.Module) -> bool:
+    return getattr(vae.config, "z_dim", None) is not None  # the classes themselves take seconds to import
+
+
+def _frames(vae: nn.Module, images: Tensor) -> Tensor:
+    """Return what the VAE takes: an image is a video of one frame."""
+    return images[:, :, None] if _is_video(vae) else images
+
+
+def _normalized(vae: nn.Module, latents: Tensor) -> Tensor:
+    if not _is_video(vae):
+        return (latents - _shift(vae)) * vae.config.scaling_factor
+    mean, std = _statistics(vae, latents.device)
+    return (latents[:, :, 0].float() - mean) / std
+
+
+def _shift(vae: nn.Module) -> float:
+    return vae.config.shift_factor or 0.0  # None in the configs of older models
+
+
+def _statistics(vae: nn.Module, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return mean and spread of each channel, [C, 1, 1]."""
+    values = (vae.config.latents_mean, vae.config.latents_std)
+    mean, std = (torch.tensor(one, dtype=torch.float32, device=device)[:, None, None] for one in values)
+    return mean, std
+
+
+def load_vae(path: str | Path) -> nn.Module:
+    """Load Qwen-Image's VAE from a diffusers folder, or what ``load_autoencoder_kl`` loads.
+
+    Args:
+        path: The ``vae`` folder of a diffusers pipeline, or a published ``ae.safetensors``.
+
+    Raises:
+        ConfigError: There is neither; or it cannot be read or is of another kind.
+    """
+    if _class_name(Path(path)) != "AutoencoderKLQwenImage":
+        return load_autoencoder_kl(path)
+    from diffusers import AutoencoderKLQwenImage
+
+    return _from_folder(AutoencoderKLQwenImage, Path(path))
 
 
 def load_autoencoder_kl(path: str | Path) -> "AutoencoderKL":
@@ -52,7 +112,7 @@ def load_autoencoder_kl(path: str | Path) -> "AutoencoderKL":
 
     path = Path(path)
     if (path / "config.json").exists() and not (path / "ae.safetensors").exists():
-        return AutoencoderKL.from_pretrained(path)
+        return _from_folder(AutoencoderKL, path)
     file = path / "ae.safetensors" if path.is_dir() else path
     try:
         tensors = load_file(file)
@@ -61,6 +121,27 @@ def load_autoencoder_kl(path: str | Path) -> "AutoencoderKL":
             f"no VAE in {path} ({error}): name a diffusers folder with config.json, or a published ae.safetensors"
         ) from error
     return _from_flux_layout(file, tensors)
+
+
+def _class_name(folder: Path) -> str | None:
+    """Return the class that a diffusers folder was saved from, None where it does not say."""
+    file = folder / "config.json"
+    return json.loads(file.read_text(encoding="utf-8")).get("_class_name") if file.exists() else None
+
+
+def _from_folder(kind: Any, folder: Path) -> Any:
+    """Load a diffusers folder as the class ``kind``.
+
+    Raises:
+        ConfigError: It is of another class, or its weights are not there.
+    """
+    found = _class_name(folder)
+    if found not in (None, kind.__name__):
+        raise ConfigError(f"the VAE in {folder} is a {found}, not the {kind.__name__} that is asked for")
+    try:
+        return kind.from_pretrained(folder, local_files_only=True)
+    except OSError as error:
+        raise ConfigError(f"no VAE in {folder}: {str(error).splitlines()[0]}") from error
 
 
 def _from_flux_layout(file: Path, tensors: dict[str, Tensor]) -> "AutoencoderKL":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from automodel_data.diffusion.base_dataset import BaseMultiresolutionDataset
 from automodel_data.diffusion.loader import DiffusionDataloaderBuild
 from recipes.distributed import World
 from recipes.mistakes import ConfigError
@@ -31,13 +32,13 @@ class LatentsTaskConfig:
         weights: How errors are weighed by their time.
         text_dropout: Share of samples that train without their prompt, for guidance.
         pooled: Name of the conditioning tensor with one vector per prompt; None for models that need none.
-        vae: Makes what decodes latents for pictures.
+        vae: Makes what decodes latents for pictures; None where none are drawn. ``task=latents`` takes ``model.vae``.
     """
 
     batch_size: int
     times: FlowTimes
     weights: FlowWeights
-    vae: Callable[[], nn.Module]
+    vae: Callable[[], nn.Module] | None = None
     text_dropout: float = 0.1
     pooled: str | None = None
 
@@ -128,7 +129,13 @@ class LatentsTask:
         )
 
     def vae(self) -> nn.Module:
-        """Return the frozen VAE."""
+        """Return the frozen VAE.
+
+        Raises:
+            ConfigError: ``task.vae`` is None.
+        """
+        if self.config.vae is None:
+            raise ConfigError("task.vae has no value, and latents are to be decoded: name the VAE that encoded them")
         return self.config.vae().to(self._device).eval().requires_grad_(False)
 
 
@@ -137,6 +144,11 @@ class Epochs:
 
     def __init__(self, built: DiffusionDataloaderBuild) -> None:
         self._loader, self._sampler = built.dataloader, built.sampler
+
+    @property
+    def dataset(self) -> BaseMultiresolutionDataset:
+        """Return the opened cache."""
+        return self._loader.dataset
 
     def __iter__(self) -> Iterator[Batch]:
         while True:

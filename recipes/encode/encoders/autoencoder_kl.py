@@ -11,7 +11,7 @@ from PIL import Image
 from recipes.encode.encoders.base import EncodedText
 from recipes.encode.encoders.weights import TextTower, TextTowerConfig, dtype_of
 from recipes.encode.hashing import hash_folder
-from recipes.models.vae import load_autoencoder_kl
+from recipes.models.vae import decode_latents, encode_modes, load_autoencoder_kl
 
 _PATCH = 2
 
@@ -70,20 +70,12 @@ class AutoencoderKlEncoder:
             "text": [None if tower is None else _tower_identity(tower) for tower in towers],
         }
 
-    @torch.no_grad()
     def encode_image(self, pixels_CHW: torch.Tensor) -> torch.Tensor:
-        pixels = pixels_CHW[None].to(self.vae.device, self.vae.dtype)
-        latent = self.vae.encode(pixels).latent_dist.mode()
-        return ((latent - self._shift) * self.vae.config.scaling_factor)[0].float().cpu()
+        return encode_modes(self.vae, pixels_CHW[None].to(self.vae.device, self.vae.dtype))[0].float().cpu()
 
-    @torch.no_grad()
     def decode_image(self, latent: torch.Tensor) -> torch.Tensor:
-        latent = latent[None].to(self.vae.device, self.vae.dtype) / self.vae.config.scaling_factor + self._shift
-        return self.vae.decode(latent).sample[0].float().cpu().clamp(-1, 1)
-
-    @property
-    def _shift(self) -> float:
-        return self.vae.config.shift_factor or 0.0  # None in the configs of older models
+        pixels = decode_latents(self.vae, latent[None].to(self.vae.device, self.vae.dtype))
+        return pixels[0].float().cpu().clamp(-1, 1)
 
     def encode_text(self, text: str, contexts: Sequence[Image.Image]) -> EncodedText:
         embeddings = self.text(text).last_hidden_state[0].float().cpu()

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from recipes.encode.encoders.base import EncodedText
-from recipes.models.vae import DctVae
+from recipes.models.vae import DctVae, decode_latents, encode_modes
 
 _VERSION = 1  # part of every key: raise it when the output changes
 
@@ -39,10 +39,10 @@ class DemoEncoder:
         return {"name": "demo", "version": _VERSION, "text_size": self.text_size, "max_words": self.max_words}
 
     def encode_image(self, pixels_CHW: torch.Tensor) -> torch.Tensor:
-        return self.vae.encode(pixels_CHW[None]).latent_dist.mode()[0]
+        return encode_modes(self.vae, pixels_CHW[None])[0]
 
     def decode_image(self, latent: torch.Tensor) -> torch.Tensor:
-        return self.vae.decode(latent[None].float()).sample[0].clamp(-1, 1)
+        return decode_latents(self.vae, latent[None].float())[0].clamp(-1, 1)
 
     def encode_text(self, text: str, contexts: Sequence[Image.Image]) -> EncodedText:
         words = re.findall(r"\w+|[^\w\s]", text.lower())[: self.max_words]

@@ -14,6 +14,7 @@ from recipes.encode.encoders.base import EncodedText
 from recipes.encode.encoders.weights import dtype_of, require_path
 from recipes.encode.hashing import hash_folder, hash_values
 from recipes.mistakes import ConfigError
+from recipes.models.vae import decode_latents, encode_modes
 
 _PATCH = 2
 _CONDITION_GRID = 32  # pixels, as the pipelines round
@@ -75,22 +76,13 @@ class QwenImageEditEncoder:
             "weights": hash_values({part: hash_folder(f"{self.config.path}/{part}") for part in parts}),
         }
 
-    @torch.no_grad()
     def encode_image(self, pixels_CHW: torch.Tensor) -> torch.Tensor:
         vae = self.pipeline.vae
-        frames = pixels_CHW[None, :, None].to(vae.device, vae.dtype)  # a video VAE: B, C, T, H, W
-        latent = vae.encode(frames).latent_dist.mode()[0, :, 0].float().cpu()
-        return (latent - self._statistic("latents_mean")) / self._statistic("latents_std")
+        return encode_modes(vae, pixels_CHW[None].to(vae.device, vae.dtype))[0].cpu()
 
-    @torch.no_grad()
     def decode_image(self, latent: torch.Tensor) -> torch.Tensor:
         vae = self.pipeline.vae
-        latent = latent.float() * self._statistic("latents_std") + self._statistic("latents_mean")
-        frames = vae.decode(latent[None, :, None].to(vae.device, vae.dtype)).sample
-        return frames[0, :, 0].float().cpu().clamp(-1, 1)
-
-    def _statistic(self, name: str) -> torch.Tensor:
-        return torch.tensor(self.pipeline.vae.config[name]).view(-1, 1, 1)
+        return decode_latents(vae, latent[None].to(vae.device))[0].float().cpu().clamp(-1, 1)
 
     @torch.no_grad()
     def encode_text(self, text: str, contexts: Sequence[Image.Image]) -> EncodedText:

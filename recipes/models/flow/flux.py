@@ -16,10 +16,12 @@ class FluxConfig:
     Args:
         transformer: Makes diffusers' ``FluxTransformer2DModel``, fresh or from a folder.
         guidance: What distilled variants (``guidance_embeds``) are told; None for those that do not ask.
+        vae: Makes the VAE of its latents; ``task=latents`` decodes pictures with it.
     """
 
     transformer: Callable[[], nn.Module]
     guidance: float | None = None
+    vae: Callable[[], nn.Module] | None = None
 
     def build(self) -> "Flux":
         """Build it."""

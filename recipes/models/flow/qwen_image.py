@@ -14,9 +14,11 @@ class QwenImageConfig:
 
     Args:
         transformer: Makes diffusers' ``QwenImageTransformer2DModel``, fresh or from a folder.
+        vae: Makes the VAE of its latents; ``task=latents`` decodes pictures with it.
     """
 
     transformer: Callable[[], nn.Module]
+    vae: Callable[[], nn.Module] | None = None
 
     def build(self) -> "QwenImage":
         """Build it; what the last block computes for text is thrown away, so those weights do not train."""

@@ -6,12 +6,20 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from diffusers import AutoencoderKL
+from diffusers import AutoencoderKL, AutoencoderKLQwenImage
 from PIL import Image, UnidentifiedImageError
 from safetensors.torch import save_file
 
 from recipes.mistakes import ConfigError
-from recipes.models.vae import DctVae, decode_latents, encode_latents, load_autoencoder_kl
+from recipes.models.vae import (
+    DctVae,
+    decode_latents,
+    encode_latents,
+    encode_modes,
+    latent_channels,
+    load_autoencoder_kl,
+    load_vae,
+)
 
 PARITY = Path(__file__).parents[2] / "data" / "parity" / "inputs"
 
@@ -98,6 +106,53 @@ def test_decoding_undoes_shift_and_scale(autoencoder, seeded):
     latents = torch.randn(1, 16, 4, 4, generator=seeded(0))
     expected = autoencoder.decode(latents / 0.3611 + 0.1159).sample
     torch.testing.assert_close(decode_latents(autoencoder, latents), expected)
+
+
+def test_a_vae_without_shift_is_only_scaled(autoencoder, images, seeded):
+    autoencoder.register_to_config(shift_factor=None)
+    latents = torch.randn(1, 16, 4, 4, generator=seeded(0))
+    torch.testing.assert_close(decode_latents(autoencoder, latents), autoencoder.decode(latents / 0.3611).sample)
+    mode = autoencoder.encode(images).latent_dist.mode()
+    torch.testing.assert_close(encode_modes(autoencoder, images), 0.3611 * mode)
+
+
+@pytest.fixture
+def qwen() -> AutoencoderKLQwenImage:
+    """Return Qwen-Image's video VAE in small, each channel with statistics of its own."""
+    torch.manual_seed(0)
+    statistics = {"latents_mean": [0.1, -0.2, 0.3, 0.5], "latents_std": [2.0, 0.5, 1.0, 4.0]}
+    return AutoencoderKLQwenImage(base_dim=8, z_dim=4, num_res_blocks=1, **statistics).eval()
+
+
+def test_a_video_vae_takes_an_image_as_one_frame_and_normalizes_each_channel(qwen, images):
+    mode = qwen.encode(images[:, :, None]).latent_dist.mode()[:, :, 0]
+    latents = encode_modes(qwen, images)
+    assert latents.shape == (2, 4, 8, 6)
+    torch.testing.assert_close(latents[:, 1], (mode[:, 1] + 0.2) / 0.5)
+    torch.testing.assert_close(latents[:, 3], (mode[:, 3] - 0.5) / 4)
+
+
+def test_decoding_undoes_the_normalization_of_a_video_vae(qwen, images):
+    expected = qwen.decode(qwen.encode(images[:, :, None]).latent_dist.mode()).sample[:, :, 0]
+    decoded = decode_latents(qwen, encode_modes(qwen, images))
+    assert decoded.shape == images.shape
+    torch.testing.assert_close(decoded, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_every_vae_tells_its_channels(qwen, autoencoder):
+    assert [latent_channels(vae) for vae in (DctVae(), autoencoder, qwen)] == [16, 16, 4]
+
+
+def test_the_class_of_a_folder_decides_what_is_loaded(qwen, autoencoder, images, tmp_path):
+    for vae in (qwen, autoencoder):
+        vae.save_pretrained(tmp_path / type(vae).__name__)
+        loaded = load_vae(tmp_path / type(vae).__name__)
+        assert torch.equal(encode_modes(loaded, images), encode_modes(vae, images))
+    with pytest.raises(ConfigError, match=r"the VAE in .* is a AutoencoderKLQwenImage, not the AutoencoderKL that is"):
+        load_autoencoder_kl(tmp_path / "AutoencoderKLQwenImage")
+    (tmp_path / "AutoencoderKLQwenImage" / "diffusion_pytorch_model.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"no VAE in .*AutoencoderKLQwenImage: "):
+        load_vae(tmp_path / "AutoencoderKLQwenImage")
 
 
 def test_a_diffusers_folder_is_loaded(autoencoder, images, tmp_path, seeded):
