@@ -105,7 +105,8 @@ class LatentsTask:
         clean = batch["image_latents"].float()
         time_B = self.config.times.draw(len(clean), generator)
         noise = torch.randn(clean.shape, generator=generator, device=clean.device)
-        kept_B = torch.rand(len(clean), generator=generator, device=clean.device) >= self.config.text_dropout
+        dropout = self.config.text_dropout if model.training else 0.0  # held-out losses compare whatever it is
+        kept_B = torch.rand(len(clean), generator=generator, device=clean.device) >= dropout
         time = time_B[:, None, None, None]
         velocity = model(self.inputs(batch, (1 - time) * clean + time * noise, time_B, kept_B))
         errors = (velocity.float() - (noise - clean)).square().sum((1, 2, 3)) * self.config.weights.of(time_B)

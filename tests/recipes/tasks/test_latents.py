@@ -37,10 +37,18 @@ class Remembering:
     """A model that predicts zero and keeps what it was given."""
 
     inputs: FlowInputs
+    training = True
 
     def __call__(self, inputs: FlowInputs) -> torch.Tensor:
         self.inputs = inputs
         return torch.zeros_like(inputs.noisy_BCHW)
+
+
+class SumsText(Remembering):
+    """A model whose prediction depends on the prompt."""
+
+    def __call__(self, inputs: FlowInputs) -> torch.Tensor:
+        return inputs.text_BSD.sum((1, 2))[:, None, None, None].expand_as(inputs.noisy_BCHW)
 
 
 def test_the_loss_is_the_weighed_squared_error_of_the_velocity() -> None:
@@ -82,6 +90,29 @@ def test_prompts_are_dropped_by_the_sample() -> None:
         assert torch.equal(gone, (model.inputs.pooled_BD == 0).all(1))
         dropped += int(gone.sum())
     assert 70 < dropped < 130
+
+
+def test_the_loss_of_a_model_that_is_not_training_does_not_depend_on_text_dropout() -> None:
+    batch, losses = batch_of(settings(), EDITS), []
+    for text_dropout, training in ((0.0, True), (0.0, False), (1.0, False), (1.0, True)):
+        model = SumsText()
+        model.training = training
+        task = settings(text_dropout=text_dropout).build(None, WORLD.device)
+        losses.append(task.losses(model, batch, torch.Generator().manual_seed(0)).sums.item())
+    assert losses[0] == losses[1] == losses[2] != losses[3]
+
+
+def test_every_sample_of_a_batch_has_a_time_and_noise_of_its_own() -> None:
+    model, task = Remembering(), settings(text_dropout=0.0).build(None, WORLD.device)
+    batch = batch_of(settings(), EDITS)
+    batch = {**batch, "image_latents": batch["image_latents"][:1].expand(2, -1, -1, -1)}
+    task.losses(model, batch, torch.Generator().manual_seed(0))
+    first, second = model.inputs.time_B.tolist()
+    assert abs(first - second) > 1e-3
+    time = model.inputs.time_B[:, None, None, None]
+    noise = (model.inputs.noisy_BCHW - (1 - time) * batch["image_latents"].float()) / time
+    assert (noise[0] - noise[1]).abs().mean() > 0.1
+    assert noise.flatten(1).std(1).sub(1).abs().max() < 0.3
 
 
 def test_a_text_to_image_batch_has_no_contexts() -> None:
