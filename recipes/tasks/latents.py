@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Batch = Mapping[str, Any]
 
+_POOLED = ("pooled", "pooled_prompt_embeds")  # as caches of edits and of captioned images call it
+
 
 @dataclass(kw_only=True, slots=True)
 class LatentsTaskConfig:
@@ -31,7 +33,8 @@ class LatentsTaskConfig:
         times: How times of the flow are drawn.
         weights: How errors are weighed by their time.
         text_dropout: Share of samples that train without their prompt, for guidance.
-        pooled: Name of the conditioning tensor with one vector per prompt; None for models that need none.
+        pooled: Name of the conditioning tensor with one vector per prompt, which FLUX asks for. ``auto``: ``pooled`` or
+            ``pooled_prompt_embeds``, whichever the cache has; None: none.
         vae: Makes what decodes latents for pictures; None where none are drawn. ``task=latents`` takes ``model.vae``.
     """
 
@@ -40,7 +43,7 @@ class LatentsTaskConfig:
     weights: FlowWeights
     vae: Callable[[], nn.Module] | None = None
     text_dropout: float = 0.1
-    pooled: str | None = None
+    pooled: str | None = "auto"
 
     def check(self, config: "RunConfig") -> None:
         """Refuse data that is no cache."""
@@ -117,17 +120,30 @@ class LatentsTask:
 
     def inputs(self, batch: Batch, noisy_BCHW: Tensor, time_B: Tensor, kept_B: Tensor) -> FlowInputs:
         """Return the model's inputs; where ``kept_B`` is false the prompt is all zeros."""
-        pooled = None
-        if self.config.pooled is not None:
-            pooled = batch["conditioning_tensors"][self.config.pooled].float() * kept_B[:, None]
+        pooled = self._pooled(batch["conditioning_tensors"])
         return FlowInputs(
             noisy_BCHW=noisy_BCHW,
             contexts=[context.float() for context in self.contexts(batch)],
             text_BSD=batch["text_embeddings"].float() * kept_B[:, None, None],
             mask_BS=batch["text_attention_mask"].bool(),
-            pooled_BD=pooled,
+            pooled_BD=None if pooled is None else pooled.float() * kept_B[:, None],
             time_B=time_B,
+            conditioning=tuple(batch["conditioning_tensors"]),
         )
+
+    def _pooled(self, tensors: Mapping[str, Tensor]) -> Tensor | None:
+        """Return the vectors [B, P] that ``task.pooled`` names.
+
+        Raises:
+            ConfigError: The cache has no such tensor.
+        """
+        name = self.config.pooled
+        if name == "auto":
+            return next((tensors[one] for one in _POOLED if one in tensors and tensors[one].ndim == 2), None)
+        if name is not None and name not in tensors:
+            known = f"has {', '.join(tensors)}" if tensors else "has none: encode it with encoder.pooled"
+            raise ConfigError(f"task.pooled ({name}) must name a conditioning tensor of the cache, which {known}")
+        return None if name is None else tensors[name]
 
     def vae(self) -> nn.Module:
         """Return the frozen VAE.

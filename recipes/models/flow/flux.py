@@ -1,11 +1,12 @@
 """FLUX.1 and, with contexts, FLUX.1 Kontext (Black Forest Labs, 2024 and 2025), by diffusers' transformer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from recipes.mistakes import ConfigError
 from recipes.models.flow.inputs import FlowInputs, Grid, to_latents
 
 
@@ -15,12 +16,12 @@ class FluxConfig:
 
     Args:
         transformer: Makes diffusers' ``FluxTransformer2DModel``, fresh or from a folder.
-        guidance: What distilled variants (``guidance_embeds``) are told; None for those that do not ask.
+        guidance: What transformers with ``guidance_embeds`` (dev, Kontext) are told; others (schnell) do not ask.
         vae: Makes the VAE of its latents; ``task=latents`` decodes pictures with it.
     """
 
     transformer: Callable[[], nn.Module]
-    guidance: float | None = None
+    guidance: float = 1.0
     vae: Callable[[], nn.Module] | None = None
 
     def build(self) -> "Flux":
@@ -31,19 +32,19 @@ class FluxConfig:
 class Flux(nn.Module):
     """Predicts velocity [B, C, H, W]. FLUX has no text mask: padded prompts are part of what it was trained on."""
 
-    def __init__(self, transformer: nn.Module, guidance: float | None) -> None:
+    def __init__(self, transformer: nn.Module, guidance: float) -> None:
         super().__init__()
         self.transformer = transformer
-        self.guidance = guidance
+        self.guidance = guidance if transformer.config.guidance_embeds else None
 
     def forward(self, inputs: FlowInputs) -> Tensor:
         """Run the transformer and keep the target's span.
 
         Raises:
-            ValueError: The batch has no pooled prompts.
+            ConfigError: The batch has no pooled prompts.
         """
         if inputs.pooled_BD is None:
-            raise ValueError("FLUX needs pooled prompts, and the cache has none: encode it with encoder.pooled")
+            raise ConfigError(_no_pooled(inputs.conditioning))
         tokens_BNF, grids = inputs.tokens()
         time_B = inputs.time_B
         velocity = self.transformer(
@@ -58,6 +59,15 @@ class Flux(nn.Module):
         )[0]
         h, w = grids[0]
         return to_latents(velocity[:, : h * w], grids[0])
+
+
+def _no_pooled(conditioning: Sequence[str]) -> str:
+    if not conditioning:
+        return "FLUX needs pooled prompts, and the cache has no conditioning tensors: encode it with encoder.pooled"
+    return (
+        "FLUX needs pooled prompts, and task.pooled chooses none of the cache's conditioning tensors: name that with "
+        f"one vector per prompt, task.pooled={' | '.join(conditioning)}; or encode the cache with encoder.pooled"
+    )
 
 
 def image_ids(grids: list[Grid], device: torch.device) -> Tensor:

@@ -22,6 +22,7 @@ class FlowInputs:
         mask_BS: True where a prompt has a token.
         pooled_BD: One vector per prompt, for models that ask for it.
         time_B: Flow time of each target.
+        conditioning: Names of the cache's conditioning tensors, for messages.
     """
 
     noisy_BCHW: Tensor
@@ -30,6 +31,7 @@ class FlowInputs:
     mask_BS: Tensor
     pooled_BD: Tensor | None
     time_B: Tensor
+    conditioning: Sequence[str] = ()
 
     def tokens(self) -> tuple[Tensor, list[Grid]]:
         """Return [B, N, 4 C], the target first, and the height and width of each image in tokens."""

@@ -79,6 +79,39 @@ def test_contexts_and_mask_are_passed_on_in_order() -> None:
     assert torch.equal(model.inputs.pooled_BD, batch["conditioning_tensors"]["pooled"].float())
 
 
+@pytest.mark.parametrize("name", ["pooled", "pooled_prompt_embeds"])
+def test_the_pooled_prompts_of_either_kind_of_cache_are_found(name: str) -> None:
+    model, vectors = Remembering(), torch.randn(2, 3)
+    batch = {**batch_of(settings(), EDITS), "conditioning_tensors": {"size": torch.ones(2, 3), name: vectors}}
+    task = settings(text_dropout=0.0, pooled="auto").build(None, WORLD.device)
+    task.losses(model, batch, torch.Generator().manual_seed(0))
+    assert torch.equal(model.inputs.pooled_BD, vectors)
+
+
+def test_pooled_prompts_of_another_name_are_not_guessed_and_none_may_be_asked_for() -> None:
+    batch = batch_of(settings(), EDITS)
+    other = {**batch, "conditioning_tensors": {"size": torch.ones(2, 3)}}
+    for asked, given in (("auto", other), (None, batch)):
+        model = Remembering()
+        settings(pooled=asked).build(None, WORLD.device).losses(model, given, torch.Generator().manual_seed(0))
+        assert model.inputs.pooled_BD is None
+        assert list(model.inputs.conditioning) == list(given["conditioning_tensors"])
+
+
+@pytest.mark.parametrize(
+    ("tensors", "says"),
+    [
+        ({"pooled": torch.ones(2, 3), "size": torch.ones(2, 3)}, "which has pooled, size"),
+        ({}, "which has none: encode it with encoder.pooled"),
+    ],
+)
+def test_a_wrong_name_of_the_pooled_prompts_is_told_with_those_there_are(tensors: dict, says: str) -> None:
+    batch = {**batch_of(settings(), EDITS), "conditioning_tensors": tensors}
+    task = settings(pooled="poled").build(None, WORLD.device)
+    with pytest.raises(ConfigError, match=rf"task.pooled \(poled\) must name a conditioning tensor .*, {says}"):
+        task.losses(Remembering(), batch, torch.Generator().manual_seed(0))
+
+
 def test_prompts_are_dropped_by_the_sample() -> None:
     model, dropped = Remembering(), 0
     config = settings(text_dropout=0.5, pooled="pooled")

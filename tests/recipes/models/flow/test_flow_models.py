@@ -1,17 +1,21 @@
 """diffusers' transformers behind one call."""
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
-from diffusers import QwenImageTransformer2DModel
+from diffusers import FluxTransformer2DModel, QwenImageTransformer2DModel
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from recipes import config, launch, nodes
+from recipes.mistakes import ConfigError
 from recipes.models.flow.flux import Flux
 from recipes.models.flow.inputs import FlowInputs, to_latents, to_tokens
-from recipes.models.flow.qwen_image import QwenImageConfig
+from recipes.models.flow.qwen_image import QwenImage, QwenImageConfig
 
 CONF = Path(__file__).parents[4] / "conf"
 
@@ -96,8 +100,64 @@ def test_qwen_image_does_not_see_masked_text() -> None:
     torch.testing.assert_close(ours, theirs)
 
 
-def test_flux_without_pooled_prompts_says_what_is_missing() -> None:
-    some = inputs(contexts=0)
-    values = {name: getattr(some, name) for name in some.__slots__} | {"pooled_BD": None}
-    with pytest.raises(ValueError, match="FLUX needs pooled prompts, and the cache has none"):
-        Flux(torch.nn.Identity(), guidance=None)(FlowInputs(**values))
+def tiny_flux(**changes: object) -> FluxTransformer2DModel:
+    sizes = {"num_layers": 1, "num_single_layers": 1, "num_attention_heads": 2, "attention_head_dim": 32}
+    widths = {"joint_attention_dim": 64, "pooled_projection_dim": 64, "axes_dims_rope": (8, 12, 12)}
+    torch.manual_seed(0)
+    return FluxTransformer2DModel(in_channels=64, **sizes, **widths, **changes)
+
+
+@pytest.mark.parametrize(
+    ("conditioning", "says"),
+    [
+        ((), "FLUX needs pooled prompts, and the cache has no conditioning tensors: encode it with encoder.pooled"),
+        (("clip", "size"), r"task.pooled chooses none of the cache's .*, task.pooled=clip \| size; or encode"),
+    ],
+)
+def test_flux_without_pooled_prompts_says_what_is_missing(conditioning: tuple[str, ...], says: str) -> None:
+    some = replace(inputs(contexts=0), pooled_BD=None, conditioning=conditioning)
+    with pytest.raises(ConfigError, match=says):
+        Flux(tiny_flux(), guidance=1.0)(some)
+
+
+def test_only_a_transformer_that_embeds_guidance_is_told_of_it() -> None:
+    some = inputs(contexts=1)
+    with torch.no_grad():
+        schnell = [Flux(tiny_flux(), guidance)(some) for guidance in (1.0, 4.0)]
+        dev = [Flux(tiny_flux(guidance_embeds=True), guidance)(some) for guidance in (1.0, 4.0)]
+    assert torch.equal(*schnell)
+    assert not torch.allclose(*dev)
+
+
+class Recording(torch.nn.Module):
+    """Stands for a transformer; keeps what it is called with."""
+
+    config = SimpleNamespace(guidance_embeds=False)
+
+    def forward(self, **given: Any) -> tuple[torch.Tensor]:
+        self.given = given
+        return (given["hidden_states"],)
+
+
+def unequal() -> FlowInputs:
+    """Return inputs with a target of 4 x 6 tokens, and contexts of 2 x 3 and of 3 x 1."""
+    some = inputs(contexts=1)
+    return replace(some, contexts=[*some.contexts, torch.randn(2, 16, 6, 2)])
+
+
+def test_flux_numbers_images_and_places_their_tokens_by_row_and_column() -> None:
+    transformer = Recording()
+    Flux(transformer, guidance=1.0)(unequal())
+    expected = [
+        [image, row, column]
+        for image, (height, width) in enumerate([(4, 6), (2, 3), (3, 1)])
+        for row in range(height)
+        for column in range(width)
+    ]
+    assert transformer.given["img_ids"].tolist() == expected
+
+
+def test_qwen_image_is_told_the_grid_of_every_image_height_first() -> None:
+    transformer = Recording()
+    QwenImage(transformer)(unequal())
+    assert transformer.given["img_shapes"] == [[(1, 4, 6), (1, 2, 3), (1, 3, 1)]] * 2
