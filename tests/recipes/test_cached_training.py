@@ -34,7 +34,12 @@ def write_caches(root: Path) -> None:
     launch.register_resolvers()
     for split in SPLITS:
         for kind in RECIPES.values():
-            overrides = [f"source={root / split}/pairs", f"cache_dir={root}/cache/{split}/{kind}", f"encode={kind}"]
+            overrides = [
+                f"source={root / split}/pairs",
+                f"cache_dir={root}/cache/{split}/{kind}",
+                f"encode={kind}",
+                "encoder=demo",
+            ]
             with initialize_config_dir(str(CONF), version_base="1.3"):
                 composed = compose("encode_cache", [*overrides, "transform.max_pixels=4096"])
             assert encode(encode_config.load(composed)) == 0
