@@ -31,6 +31,17 @@ class ConfigError(ValueError):
     """The configuration cannot make a run; the message names the key, the value, the rule and the way out."""
 
 
+def require_at_least(lowest: float, **values: float | None) -> None:
+    """Refuse a value below ``lowest``; None is taken for one that was not given.
+
+    Raises:
+        ConfigError: Naming the key; ``nodes.build`` puts the keys above it in front.
+    """
+    for key, value in values.items():
+        if value is not None and value < lowest:
+            raise ConfigError(f"{key} ({value}) must be at least {lowest}")
+
+
 class SweepError(Exception):
     """Jobs of a sweep failed; why has been told as they did."""
 

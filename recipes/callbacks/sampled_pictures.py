@@ -12,7 +12,7 @@ import torch
 from matplotlib.figure import Figure
 
 from recipes.callbacks.base import Callback
-from recipes.mistakes import ConfigError
+from recipes.mistakes import ConfigError, require_at_least
 from recipes.models.vae import decode_latents
 from recipes.tasks.examples import examples, require_decoder
 from recipes.tasks.flow import follow
@@ -47,6 +47,10 @@ class SampledPictures(Callback):
     guidance: float = 1.0
     seed: int = 0
     _examples: list[Batch] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        """Refuse to draw nothing; to have no pictures set the callback to null."""
+        require_at_least(1, rows=self.rows, steps=self.steps)
 
     def start(self, trainer: Trainer) -> None:
         """Read what will be drawn, and refuse what would only fail at the end."""

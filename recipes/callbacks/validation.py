@@ -9,6 +9,7 @@ import torch
 
 from recipes.callbacks.base import Callback
 from recipes.metrics import Means, add_losses, weighted_loss
+from recipes.mistakes import require_at_least
 from recipes.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,10 @@ class Validation(Callback):
     batches: int = 8
     seed: int = 0
     _kept: list[Any] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        """Refuse to validate never; to do without set the callback to null."""
+        require_at_least(1, every_steps=self.every_steps, batches=self.batches)
 
     def start(self, trainer: Trainer) -> None:
         """Measure where the model starts from."""

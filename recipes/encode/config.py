@@ -7,7 +7,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from recipes import nodes
-from recipes.mistakes import ConfigError
+from recipes.mistakes import ConfigError, require_at_least
 
 ACTIONS = ("encode", "verify", "preview")
 ENCODERS = ("demo", "autoencoder_kl", "qwen_image_edit")  # of conf/encoder
@@ -24,6 +24,10 @@ class PreviewConfig:
 
     samples: int = 12
     width: int = 256
+
+    def __post_init__(self) -> None:
+        """Refuse a sheet of nothing."""
+        require_at_least(1, **{"preview.samples": self.samples, "preview.width": self.width})
 
 
 @dataclass(kw_only=True, slots=True)
@@ -93,8 +97,6 @@ def check(config: EncodeConfig) -> None:
         raise ConfigError(
             f"encode ({config.encode.name}) has no context images, which this encoder looks at: use another"
         )
-    for name in ("items_per_shard", "threads"):
-        if getattr(config, name) < 1:
-            raise ConfigError(f"{name} ({getattr(config, name)}) must be at least 1")
+    require_at_least(1, items_per_shard=config.items_per_shard, threads=config.threads)
     if config.dtype not in ("bfloat16", "float16", "float32"):
         raise ConfigError(f"dtype ({config.dtype}) must be bfloat16, float16 or float32")

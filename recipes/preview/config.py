@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from recipes.config import RunConfig
-from recipes.mistakes import ConfigError
+from recipes.mistakes import ConfigError, require_at_least
 
 
 @dataclass(kw_only=True, slots=True)
@@ -36,9 +36,6 @@ def check(run: PreviewRun) -> None:
     Raises:
         ConfigError: Naming the key and its value.
     """
-    for name in ("packs", "image_edge"):
-        value = getattr(run.preview, name)
-        if value < 1:
-            raise ConfigError(f"preview.{name} ({value}) must be at least 1")
+    require_at_least(1, **{"preview.packs": run.preview.packs, "preview.image_edge": run.preview.image_edge})
     if run.preview.heldout and run.validation.data is None:
         raise ConfigError("preview.heldout (true) needs held-out rows: set validation.data")

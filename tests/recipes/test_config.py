@@ -71,6 +71,7 @@ def line_of(*overrides: str) -> str | None:
         ),
         ("resume=aut", "resume=aut: no such option; to go on from that checkpoint set resume.path=aut"),
         ("checkpoint.keep=0", "checkpoint.keep (0) must be at least 1"),
+        ("callbacks.validation.every_steps=0", "callbacks.validation: every_steps (0) must be at least 1"),
         ("task.ce_weight=-1", "task.ce_weight (-1) and task.mse_weight (1.0) must be >= 0"),
         (
             "packing.max_num_tokens=1000",

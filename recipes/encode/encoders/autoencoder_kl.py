@@ -62,12 +62,12 @@ class AutoencoderKlEncoder:
         return 2 ** (len(self.vae.config.block_out_channels) - 1) * _PATCH
 
     def identity(self) -> dict[str, Any]:
-        towers = (self.config.text, self.config.pooled)
+        pooled = None if self.pooled is None or self.config.pooled is None else (self.config.pooled, self.pooled)
         return {
             "name": "autoencoder_kl",
             "dtype": str(self.vae.dtype),
             "vae": hash_folder(self.config.vae),
-            "text": [None if tower is None else _tower_identity(tower) for tower in towers],
+            "text": [None if one is None else _tower_identity(*one) for one in ((self.config.text, self.text), pooled)],
         }
 
     def encode_image(self, pixels_CHW: torch.Tensor) -> torch.Tensor:
@@ -83,6 +83,8 @@ class AutoencoderKlEncoder:
         return EncodedText(embeddings=embeddings, mask=torch.ones(len(embeddings), dtype=torch.bool), pooled=pooled)
 
 
-def _tower_identity(tower: TextTowerConfig) -> dict[str, Any]:
-    tokenizer = None if tower.tokenizer is None else hash_folder(tower.tokenizer)
-    return {**asdict(tower), "path": hash_folder(tower.path), "tokenizer": tokenizer}
+def _tower_identity(config: TextTowerConfig, tower: TextTower) -> dict[str, Any]:
+    """Return what decides a tower's output; that it takes no more tokens than it has positions goes without saying."""
+    tokenizer = None if config.tokenizer is None else hash_folder(config.tokenizer)
+    max_tokens = config.max_tokens if tower.max_tokens == tower.positions else tower.max_tokens
+    return {**asdict(config), "path": hash_folder(config.path), "tokenizer": tokenizer, "max_tokens": max_tokens}

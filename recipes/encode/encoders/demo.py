@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from recipes.encode.encoders.base import EncodedText
+from recipes.mistakes import require_at_least
 from recipes.models.vae import DctVae, decode_latents, encode_modes
 
 _VERSION = 1  # part of every key: raise it when the output changes
@@ -64,6 +65,10 @@ class DemoEncoderConfig:
     needs_contexts: ClassVar[bool] = False
     text_size: int = 64
     max_words: int = 64
+
+    def __post_init__(self) -> None:
+        """Refuse texts of nothing."""
+        require_at_least(1, text_size=self.text_size, max_words=self.max_words)
 
     def build(self, device: torch.device) -> DemoEncoder:
         """Return it; it works on the CPU whatever ``device`` is."""

@@ -13,7 +13,7 @@ from automodel_data.errors import SkipSample
 from recipes.encode.encoders.base import EncodedText
 from recipes.encode.encoders.weights import dtype_of, require_path
 from recipes.encode.hashing import hash_folder, hash_values
-from recipes.mistakes import ConfigError
+from recipes.mistakes import ConfigError, require_at_least
 from recipes.models.vae import decode_latents, encode_modes
 
 _PATCH = 2
@@ -35,6 +35,10 @@ class QwenImageEditEncoderConfig:
     path: str
     condition_pixels: int | None = None
     dtype: str = "auto"
+
+    def __post_init__(self) -> None:
+        """Refuse pictures of nothing."""
+        require_at_least(1, condition_pixels=self.condition_pixels)
 
     def build(self, device: torch.device) -> "QwenImageEditEncoder":
         """Load VAE, text encoder and processor.

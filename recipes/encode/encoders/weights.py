@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForTextEncoding, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from recipes.mistakes import ConfigError
+from recipes.mistakes import ConfigError, require_at_least
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -37,11 +37,12 @@ def require_path(key: str, path: str) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextTower:
-    """A tokenizer and an encoder."""
+    """A tokenizer and an encoder, which has ``positions`` for so many tokens; None: for any number."""
 
     tokenizer: PreTrainedTokenizerBase
     model: PreTrainedModel
     max_tokens: int
+    positions: int | None
     pad: bool
 
     @torch.no_grad()
@@ -64,7 +65,8 @@ class TextTowerConfig:
     Args:
         path: Folder of the encoder.
         tokenizer: Folder of its tokenizer; null: ``path``.
-        max_tokens: Longer texts are cut.
+        max_tokens: Longer texts are cut. An encoder with a table of positions takes no more than that and its tokenizer
+            allow, whatever is set here: 77 for CLIP.
         pad_to_max_tokens: Encode every text padded to ``max_tokens``, padding and all, as FLUX was trained.
     """
 
@@ -72,6 +74,10 @@ class TextTowerConfig:
     tokenizer: str | None = None
     max_tokens: int = 512
     pad_to_max_tokens: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse texts of nothing."""
+        require_at_least(1, max_tokens=self.max_tokens)
 
     def build(self, key: str, device: torch.device, dtype: torch.dtype) -> TextTower:
         """Load it; ``key`` names its node in messages.
@@ -85,9 +91,12 @@ class TextTowerConfig:
             tokenizer = AutoTokenizer.from_pretrained(self.tokenizer or self.path, local_files_only=True)
         except (OSError, ValueError) as error:
             raise ConfigError(f"{key} ({self.path}): {str(error).splitlines()[0]}") from error
+        positions = getattr(model.config, "max_position_embeddings", None)  # relative ones, as T5's, have no end
+        limits = () if positions is None else (positions, tokenizer.model_max_length)
         return TextTower(
             tokenizer=tokenizer,
             model=model.to(device).eval(),
-            max_tokens=self.max_tokens,
+            max_tokens=min((self.max_tokens, *limits)),
+            positions=positions,
             pad=self.pad_to_max_tokens,
         )

@@ -61,6 +61,12 @@ def caches(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize("name", ["rows", "steps"])
+def test_a_picture_of_nothing_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"callbacks.sampled_pictures: {name} \(0\) must be at least 1"):
+        trainer_of(tmp_path, f"callbacks.sampled_pictures.{name}=0")
+
+
 @pytest.mark.parametrize("guidance", [1.0, 3.0])
 def test_a_run_on_edits_ends_with_samples(caches: Path, guidance: float) -> None:
     metrics = trainer_of(caches, f"callbacks.sampled_pictures.guidance={guidance}").fit()

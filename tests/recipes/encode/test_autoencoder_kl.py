@@ -17,12 +17,12 @@ WORDS = ["<pad>", "<eos>", "<unk>", "make", "it", "red", "green"]
 CPU = torch.device("cpu")
 
 
-def save_tokenizer(folder: Path) -> None:
+def save_tokenizer(folder: Path, **options: object) -> None:
     vocabulary = {word: i for i, word in enumerate(WORDS)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
+        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", **options
     ).save_pretrained(folder)
 
 
@@ -108,6 +108,45 @@ def test_a_text_may_be_padded_as_flux_was_trained(config: AutoencoderKlEncoderCo
 
 def test_a_long_text_is_cut(encoder: AutoencoderKlEncoder) -> None:
     assert encoder.encode_text("red " * 20, []).embeddings.shape == (6, 8)
+
+
+@pytest.mark.parametrize("pad", [False, True])
+def test_a_text_is_cut_to_the_positions_of_its_encoder(
+    config: AutoencoderKlEncoderConfig, folder: Path, pad: bool
+) -> None:
+    clip = TextTowerConfig(path=str(folder / "clip"), max_tokens=512, pad_to_max_tokens=pad)
+    pooled = replace(config, pooled=clip).build(CPU).encode_text("red " * 40, []).pooled
+    full = replace(config, pooled=replace(clip, max_tokens=16)).build(CPU).encode_text("red " * 40, []).pooled
+    assert torch.equal(pooled, full)
+
+
+def test_an_encoder_of_relative_positions_has_no_limit_but_the_one_that_is_set(
+    config: AutoencoderKlEncoderConfig,
+) -> None:
+    long = replace(config, text=replace(config.text, max_tokens=600)).build(CPU)
+    assert long.encode_text("red " * 700, []).embeddings.shape == (600, 8)
+
+
+def test_a_tokenizer_may_allow_fewer_tokens_and_only_that_changes_the_identity(
+    config: AutoencoderKlEncoderConfig, folder: Path, tmp_path: Path
+) -> None:
+    def tokens(tokenizer: Path, asked: int) -> object:
+        tower = TextTowerConfig(path=str(folder / "clip"), tokenizer=str(tokenizer), max_tokens=asked)
+        return replace(config, pooled=tower).build(CPU).identity()["text"][1]["max_tokens"]
+
+    for name, limit in (("long", 1000), ("short", 10)):
+        save_tokenizer(tmp_path / name, model_max_length=limit)
+    assert [tokens(tmp_path / "long", asked) for asked in (512, 12)] == [512, 12]
+    assert [tokens(tmp_path / "short", asked) for asked in (512, 8)] == [10, 8]
+
+
+def test_latents_of_a_vae_without_shift_are_decoded(encoder: AutoencoderKlEncoder) -> None:
+    vae = AutoencoderKL.from_pretrained(encoder.config.vae)
+    vae.register_to_config(shift_factor=None)
+    latent = torch.randn(4, 8, 8)
+    with torch.no_grad():
+        expected = vae.decode(latent[None] / 0.5).sample[0].clamp(-1, 1)
+    torch.testing.assert_close(replace(encoder, vae=vae).decode_image(latent), expected)
 
 
 def test_the_identity_follows_the_weights_and_not_where_they_lie(

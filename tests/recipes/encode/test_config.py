@@ -54,6 +54,11 @@ def test_the_demo_encoder_brings_small_pictures() -> None:
         (["action=encrypt"], r"action \(encrypt\) must be one of encode, verify, preview"),
         (["source=null"], "source has no value"),
         (["threads=0"], r"threads \(0\) must be at least 1"),
+        (["items_per_shard=0"], r"items_per_shard \(0\) must be at least 1"),
+        (["preview.samples=0"], r"preview.samples \(0\) must be at least 1"),
+        (["preview.width=0"], r"preview.width \(0\) must be at least 1"),
+        (["encoder.max_words=0"], r"encoder: max_words \(0\) must be at least 1"),
+        (["encoder.text_size=0"], r"encoder: text_size \(0\) must be at least 1"),
         (["dtype=int8"], r"dtype \(int8\) must be bfloat16"),
         (["+transform.max_pixel=1"], r"transform.max_pixel: no such key. Did you mean 'transform.max_pixels'"),
         (["encoder.text_size=big"], r"encoder.text_size \('big'\) must be int"),
@@ -64,6 +69,18 @@ def test_the_demo_encoder_brings_small_pictures() -> None:
 def test_a_wrong_setting_is_refused_before_any_file_is_read(overrides: list[str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         config.load(composed(*overrides))
+
+
+@pytest.mark.parametrize(
+    ("encoder", "override", "says"),
+    [
+        ("autoencoder_kl", "encoder.text.max_tokens=0", r"encoder.text: max_tokens \(0\) must be at least 1"),
+        ("qwen_image_edit", "encoder.condition_pixels=0", r"encoder: condition_pixels \(0\) must be at least 1"),
+    ],
+)
+def test_texts_and_pictures_of_nothing_are_refused(encoder: str, override: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        config.load(composed_without_encoder(f"encoder={encoder}", *NAMED[encoder], override))
 
 
 def test_looking_at_a_cache_needs_no_source() -> None:
