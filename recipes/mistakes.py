@@ -118,6 +118,8 @@ def advice(path: str, siblings: Iterable[Any], root: object) -> str:
     """Return a suggestion for the unknown key ``path``: a sibling, or a key of the same node or the whole ``root``."""
     parent, _, name = path.rpartition(".")
     siblings = [str(sibling) for sibling in siblings]
+    if namesake := _namesake(path, root):
+        return f" Did you mean {namesake!r}?"
     near = difflib.get_close_matches(name, siblings, n=1)
     if near:
         return f" Did you mean {path[: -len(name)] + near[0]!r}?"
@@ -127,6 +129,14 @@ def advice(path: str, siblings: Iterable[Any], root: object) -> str:
     }
     near = difflib.get_close_matches(name, elsewhere, n=1)
     return f" Did you mean {elsewhere[near[0]]!r}?" if near else suggestion(name, siblings)
+
+
+def _namesake(path: str, root: object) -> str | None:
+    """Return the key of the very name of ``path`` in another node of the root, if its own node has none."""
+    node, name = path.partition(".")[0], path.rpartition(".")[2]
+    found = [one for one in _paths(root) if one != path and one.rpartition(".")[2] == name]
+    inside = any(one.startswith(f"{node}.") for one in found)
+    return next((one for one in found if not inside and not one.startswith("validation.")), None)
 
 
 def _explain_instantiation(error: InstantiationException) -> str | None:

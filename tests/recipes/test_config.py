@@ -11,6 +11,7 @@ from recipes import config, launch
 from recipes.mistakes import explain
 
 CONF = Path(__file__).parents[2] / "conf"
+CACHES = Path(__file__).parents[1] / "data/parity/inputs"
 
 
 @pytest.fixture(autouse=True)
@@ -99,6 +100,35 @@ def test_the_line_names_the_key_and_the_way_out(override: str, line: str) -> Non
     assert told is not None
     assert told.startswith(line)
     assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("data.batch_size=4", "data.batch_size: no such key. Did you mean 'task.batch_size'?"),
+        ("train.lr=1e-4", "train.lr: no such key. Did you mean 'optimizer.lr'?"),
+    ],
+)
+def test_a_key_of_another_section_is_told_by_its_name(override: str, line: str) -> None:
+    assert line_of("recipe=image_edit", f"+{override}") == line
+
+
+def test_edits_refuse_batches_sized_by_pixels_in_one_line() -> None:
+    overrides = ["recipe=image_edit", "data.dynamic_batch_size=true", f"data.cache_dir={CACHES / 'edit_cache'}"]
+    settings, _ = config.load(compose("train", overrides))
+    with pytest.raises(ValueError, match=r"dynamic_batch_size \(True\) is not possible with image-edit") as caught:
+        settings.data.build(dp_rank=0, dp_world_size=1, batch_size=2)
+    assert "\n" not in str(caught.value)
+
+
+def test_batches_of_captioned_images_are_sized_by_pixels_if_asked() -> None:
+    keys = ["data.dynamic_batch_size=true", "data.base_resolution=[512,256]", f"data.cache_dir={CACHES / 't2i_cache'}"]
+    settings, _ = config.load(compose("train", ["recipe=t2i_cached", *keys]))
+    sampler = settings.data.build(dp_rank=0, dp_world_size=1, batch_size=8).sampler
+    sizes = [plan.batch_size for plan in sampler.plans]
+    pixels = [sampler.dataset.bucket_groups[key]["pixels"] for key in sampler.dataset.sorted_bucket_keys]
+    assert sizes == [max(1, int(8 * 512 * 256 / one)) for one in pixels]
+    assert len(set(sizes)) > 1
 
 
 @pytest.mark.parametrize(
