@@ -5,7 +5,6 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +21,8 @@ from recipes.trainer import Trainer, noise_generator
 log = logging.getLogger(__name__)
 
 FILE_NAME = "samples.png"
-_CHARACTERS_A_COLUMN = 40
+_COLUMN_INCHES, _ROW_INCHES, _LINE_INCHES = 2.2, 2.1, 0.14
+_CHARACTERS_A_COLUMN = 36
 
 Row = tuple[str, list[np.ndarray]]
 """A prompt; and its contexts, the sampled picture and the target, [H, W, 3] in [0, 1]."""
@@ -101,18 +101,22 @@ def _pixels(images_1CHW: torch.Tensor) -> np.ndarray:
 
 
 def _draw(rows: Sequence[Row], png: Path) -> None:
+    """Draw a row of pictures each, and below it its prompt in a strip of its own."""
     columns = max(len(images) for _, images in rows)
-    figure = Figure(figsize=(2.2 * columns, 2.1 * len(rows)), layout="constrained", dpi=130)
-    grid: Any = figure.subplots(len(rows), columns, squeeze=False)
-    for axes in grid.flat:
-        axes.axis("off")
-    for line, (text, images) in zip(grid, rows, strict=True):
-        names = [*(f"context {number + 1}" for number in range(len(images) - 2)), "sampled", "target"]
-        for axes, name, image in zip(line[-len(images) :], names, images, strict=True):
+    prompts = [textwrap.wrap(text, _CHARACTERS_A_COLUMN * len(images)) for text, images in rows]
+    heights = [height for lines in prompts for height in (_ROW_INCHES, _LINE_INCHES * (len(lines) + 1))]
+    figure = Figure(figsize=(_COLUMN_INCHES * columns, sum(heights)), layout="constrained", dpi=130)
+    grid = figure.add_gridspec(2 * len(rows), columns, height_ratios=heights)
+    for number, ((_, images), lines) in enumerate(zip(rows, prompts, strict=True)):
+        first = columns - len(images)
+        names = [*(f"context {place + 1}" for place in range(len(images) - 2)), "sampled", "target"]
+        for column, (name, image) in enumerate(zip(names, images, strict=True), first):
+            axes = figure.add_subplot(grid[2 * number, column])
             axes.imshow(image)
             axes.set_title(name, fontsize=8)
-        first = line[-len(images)]
-        lines = textwrap.fill(text, width=_CHARACTERS_A_COLUMN * len(images))
-        label = first.text(0, -0.08, lines, fontsize=7, transform=first.transAxes, va="top")
-        label.set_in_layout(False)  # it may be wider than a column
+            axes.axis("off")
+            axes.set_anchor("S")  # upon the prompt
+        strip = figure.add_subplot(grid[2 * number + 1, first:])
+        strip.axis("off")
+        strip.text(0, 1, "\n".join(lines), fontsize=7, va="top").set_in_layout(False)
     figure.savefig(png)

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from automodel_data.errors import DataError
 
@@ -40,7 +41,7 @@ class Curve:
 
 
 def draw_loss_curve(metrics_jsonl: Path, png: Path) -> None:
-    """Draw a panel for each of ``loss``, ``ce`` and ``mse`` that was logged.
+    """Draw a panel for each of ``loss``, ``ce`` and ``mse`` that was logged; none for a loss that is its only term.
 
     Args:
         metrics_jsonl: Lines ``{"step": 3, "ce": 2.1, "ce/vlm_sft": 2.0, "val/ce": 2.2, ...}``; any may be missing.
@@ -49,7 +50,7 @@ def draw_loss_curve(metrics_jsonl: Path, png: Path) -> None:
         DataError: no loss was logged.
     """
     curves = read_curves(metrics_jsonl)
-    terms = [term for term in TITLES if term in curves or HELD_OUT + term in curves]
+    terms = _distinct([term for term in TITLES if term in curves or HELD_OUT + term in curves], curves)
     if not terms:
         raise DataError(
             f"{metrics_jsonl} has no losses; lines with a step and one of {', '.join(TITLES)} were looked for"
@@ -58,7 +59,7 @@ def draw_loss_curve(metrics_jsonl: Path, png: Path) -> None:
     figure = Figure(figsize=(5.2 * len(terms), 4.4), layout="constrained", dpi=130)
     for axes, term in zip(figure.subplots(1, len(terms), squeeze=False)[0], terms, strict=True):
         _draw_panel(axes, term, curves, groups)
-    figure.legend(handles=_legend(curves, groups), loc="outside lower center", ncols=8, frameon=False)
+    figure.legend(handles=_legend(terms, curves, groups), loc="outside lower center", ncols=8, frameon=False)
     figure.savefig(png)
 
 
@@ -74,6 +75,14 @@ def read_curves(metrics_jsonl: Path) -> dict[str, Curve]:
     return dict(curves)
 
 
+def _distinct(terms: list[str], curves: Mapping[str, Curve]) -> list[str]:
+    """Leave out the weighed sum where it has one term, of weight 1."""
+    match terms:
+        case ["loss", only] if all(curves.get(one + "loss") == curves.get(one + only) for one in ("", HELD_OUT)):
+            return [only]
+    return terms
+
+
 def _groups(curves: Mapping[str, Curve], terms: Sequence[str]) -> dict[str, str]:
     """Return the colour of each dataset that has a curve of its own."""
     parts = (name.removeprefix(HELD_OUT).split("/") for name in curves)
@@ -81,9 +90,14 @@ def _groups(curves: Mapping[str, Curve], terms: Sequence[str]) -> dict[str, str]
     return {name: GROUP_COLOURS[number % len(GROUP_COLOURS)] for number, name in enumerate(names)}
 
 
-def _draw_panel(axes: Axes, term: str, curves: Mapping[str, Curve], groups: Mapping[str, str]) -> None:
+def _coloured(term: str, curves: Mapping[str, Curve], groups: Mapping[str, str]) -> dict[str, str]:
+    """Return the curves of a panel and their colours."""
     parts = {name: colour for group, colour in groups.items() if (name := f"{term}/{group}") in curves}
-    named = parts if len(parts) == 1 else {term: ALL_COLOUR} | parts  # the curve of one part is that of all
+    return parts if len(parts) == 1 else {term: ALL_COLOUR} | parts  # the curve of one part is that of all
+
+
+def _draw_panel(axes: Axes, term: str, curves: Mapping[str, Curve], groups: Mapping[str, str]) -> None:
+    named = _coloured(term, curves, groups)
     for name, colour in named.items():
         width = 3.0 if name == term else 1.5
         if name in curves:
@@ -95,6 +109,7 @@ def _draw_panel(axes: Axes, term: str, curves: Mapping[str, Curve], groups: Mapp
             axes.plot(curve.steps, curve.values, color=colour, linewidth=width, **_HELD_OUT_STYLE)
     axes.set_title(TITLES[term], fontsize=11)
     axes.set_xlabel("step")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylim(0, _top(curves[name] for name in (*named, *(HELD_OUT + n for n in named)) if name in curves))
     axes.grid(color="#e6e6e6")
     axes.set_axisbelow(True)
@@ -105,14 +120,18 @@ _HELD_OUT_STYLE = {"linestyle": (0, (4, 2)), "marker": "o", "markersize": 4.5, "
 
 
 def _top(curves: Iterable[Curve]) -> float:
-    """Return an upper bound that a single early spike does not stretch."""
-    values = np.concatenate([np.array(curve.values) for curve in curves])
-    finite = values[np.isfinite(values)]
-    return 1.08 * float(np.quantile(finite, 0.995)) if finite.size and finite.max() > 0 else 1.0
+    """Return an upper bound that shows where curves start, and that a few spikes do not stretch."""
+    finite = [values[np.isfinite(values)] for values in (np.array(curve.values) for curve in curves)]
+    finite = [values for values in finite if values.size]
+    if not finite:
+        return 1.0
+    top = max(np.quantile(np.concatenate(finite), 0.995), *(values[0] for values in finite))
+    return 1.08 * float(top) if top > 0 else 1.0
 
 
-def _legend(curves: Mapping[str, Curve], groups: Mapping[str, str]) -> list[Line2D]:
-    handles = [Line2D([], [], color=ALL_COLOUR, linewidth=3.0, label="all")] if groups else []
+def _legend(terms: Sequence[str], curves: Mapping[str, Curve], groups: Mapping[str, str]) -> list[Line2D]:
+    has_all = groups and any(term in _coloured(term, curves, groups) for term in terms)
+    handles = [Line2D([], [], color=ALL_COLOUR, linewidth=3.0, label="all")] if has_all else []
     handles += [Line2D([], [], color=colour, linewidth=1.8, label=name) for name, colour in groups.items()]
     handles.append(Line2D([], [], color="#777777", linewidth=1.8, label="trained on"))
     if any(name.startswith(HELD_OUT) for name in curves):

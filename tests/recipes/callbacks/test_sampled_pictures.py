@@ -207,3 +207,19 @@ def test_sampling_starts_from_noise_of_unit_variance_that_the_seed_decides(
     assert np.array_equal(made[0], made[1])
     assert not np.array_equal(made[0], made[2])
     assert not np.array_equal(made[0][0], made[0][1])
+
+
+def test_a_prompt_of_any_length_keeps_its_distance_from_the_next_row(tmp_path: Path) -> None:
+    picture = np.zeros((32, 32, 3))
+    for name, text in (("short", "one line"), ("long", "word " * 200)):
+        sampled_pictures._draw([(text, [picture] * 3), ("one line", [picture] * 3)], tmp_path / f"{name}.png")
+    short, long = (np.asarray(Image.open(tmp_path / f"{name}.png").convert("L")) for name in ("short", "long"))
+    assert len(long) > len(short) + 100
+    for image in (short, long):
+        inked = (image < 128).any(axis=1)
+        black = np.flatnonzero((image < 10).mean(axis=1) > 0.3)
+        second = black[np.flatnonzero(np.diff(black) > 1)[0] + 1]  # where the second row of pictures starts
+        heading = second - 1 - np.flatnonzero(inked[:second][::-1])[0]
+        above = np.flatnonzero(~inked[:heading][::-1])[0]  # rows of its letters
+        gap = np.flatnonzero(inked[: heading - above][::-1])[0]
+        assert gap > 10, "pixels between the prompt and the next heading"

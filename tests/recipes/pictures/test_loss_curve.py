@@ -3,12 +3,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
 from automodel_data.errors import DataError
 from recipes.pictures import draw_loss_curve
-from recipes.pictures.loss_curve import Curve, _draw_panel, _groups, read_curves
+from recipes.pictures.loss_curve import Curve, _draw_panel, _groups, _legend, read_curves
 
 
 def metrics(path: Path, *records: dict, tail: str = "") -> Path:
@@ -31,6 +32,49 @@ def test_all_series_are_drawn_side_by_side(tmp_path):
     )
     assert is_a_picture(tmp_path / "all.png")
     assert Image.open(tmp_path / "all.png").width == 3 * Image.open(tmp_path / "ce.png").width
+
+
+def panels(records: list[dict], folder: Path) -> int:
+    """Return how many panels are as wide as one."""
+    widths = []
+    for name, lines in (("one", [{"step": 1, "ce": 1.0}]), ("these", records)):
+        draw_loss_curve(metrics(folder / f"{name}.jsonl", *lines), folder / f"{name}.png")
+        widths.append(Image.open(folder / f"{name}.png").width)
+    return widths[1] // widths[0]
+
+
+def test_a_loss_that_is_its_only_term_has_no_panel_beside_it(tmp_path):
+    records = [{"step": step, "loss": 1 / step, "mse": 1 / step, "val/mse": 2.0, "val/loss": 2.0} for step in (1, 2)]
+    assert panels(records, tmp_path) == 1
+    assert panels([record | {"loss": 2 * record["mse"]} for record in records], tmp_path) == 2
+    assert panels([record | {"val/loss": 3.0} for record in records], tmp_path) == 2
+    assert panels([record | {"ce": 0.5} for record in records], tmp_path) == 3
+
+
+def drawn(values: list[float], folder: Path) -> Axes:
+    path = metrics(folder / "m.jsonl", *({"step": step, "ce": value} for step, value in enumerate(values, 1)))
+    axes = Figure().subplots()
+    _draw_panel(axes, "ce", read_curves(path), {})
+    return axes
+
+
+def test_the_start_of_a_curve_is_seen_and_a_spike_does_not_stretch_it(tmp_path):
+    falling = [2.0, 1.0] + [0.5] * 998
+    assert 2.0 < drawn(falling, tmp_path).get_ylim()[1] < 2.5
+    assert drawn([*falling[:500], 40.0, *falling[500:]], tmp_path).get_ylim()[1] < 2.5
+
+
+@pytest.mark.parametrize(("groups", "named"), [(["vlm"], ["vlm"]), (["t2i", "vlm"], ["all", "t2i", "vlm"]), ([], [])])
+def test_the_legend_names_the_lines_that_are_drawn(groups, named, tmp_path):
+    values = {"ce": 2.0} | {f"ce/{group}": 2.0 for group in groups}
+    curves = read_curves(metrics(tmp_path / "m.jsonl", {"step": 1} | values))
+    labels = [handle.get_label() for handle in _legend(["ce"], curves, _groups(curves, ["ce"]))]
+    assert labels == [*named, "trained on"]
+
+
+def test_steps_are_whole_numbers(tmp_path):
+    ticks = drawn([3.0, 2.0, 1.0], tmp_path).get_xticks()
+    assert list(ticks) == [round(tick) for tick in ticks]
 
 
 @pytest.mark.parametrize(("groups", "lines"), [([], 1), (["vlm"], 1), (["vlm", "t2i"], 3)])
