@@ -8,6 +8,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from recipes.bars import Pace
 from recipes.callbacks.base import Callback
 from recipes.trainer import Trainer
 
@@ -25,6 +26,7 @@ class Progress(Callback):
     line_every_seconds: float = 10.0
     _bar: Any = field(default=None, init=False)
     _last_line: float = field(default=0.0, init=False)
+    _pace: Pace = field(default_factory=Pace, init=False)
 
     def start(self, trainer: Trainer) -> None:
         """Show the bar where the run starts, 0 or what was resumed."""
@@ -40,11 +42,14 @@ class Progress(Callback):
         """Show the metrics beside the bar, or in a line."""
         if self._bar is None or "loss" not in metrics:
             return
+        self._pace.add(trainer.step, time.monotonic())
         shown = _shown(trainer.task.terms, metrics)
         if not self._bar.disable:
             self._bar.set_postfix_str(shown)
         elif self._is_time(last=trainer.step == trainer.config.max_steps):
-            left = (trainer.config.max_steps - trainer.step) * metrics["step_seconds"]
+            steps = trainer.config.max_steps - trainer.step
+            left = self._pace.seconds_left(steps)
+            left = steps * metrics["step_seconds"] if left is None else left
             log.info("step %d/%d, %.0f s left, %s", trainer.step, trainer.config.max_steps, left, shown)
 
     def finish(self, trainer: Trainer) -> None:

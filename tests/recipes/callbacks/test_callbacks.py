@@ -1,15 +1,18 @@
 """What callbacks leave behind, on a run of six steps."""
 
+import itertools
 import json
 import logging
 import multiprocessing
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from recipes.callbacks import progress
 from recipes.callbacks.base import Callback
 from recipes.callbacks.gradient_norm import GradientNorm
 from recipes.callbacks.json_lines import JsonLines
@@ -126,6 +129,16 @@ def test_without_a_terminal_progress_is_lines(tmp_path, caplog) -> None:
     assert [line.split(",")[0] for line in told] == ["step 1/6", "step 6/6"]
     assert "tokens/s" in told[0]
     assert "fill" in told[0]
+
+
+def test_the_time_left_is_that_of_the_last_steps_by_the_clock(tmp_path, caplog, monkeypatch) -> None:
+    seconds = itertools.count(step=2)  # the clock is looked at twice a step
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+    caplog.set_level(logging.INFO)
+    lines_of(tmp_path, Progress(line_every_seconds=0))
+    told = [record.message for record in caplog.records if record.name == "recipes.callbacks.progress"]
+    left = [line.split(", ")[1] for line in told]
+    assert left == ["0 s left", "16 s left", "12 s left", "8 s left", "4 s left", "0 s left"]
 
 
 def test_the_loss_curve_is_drawn(tmp_path) -> None:
