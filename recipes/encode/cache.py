@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from automodel_data.errors import DataError, DropLedger, SkipSample
+from recipes.bars import Bar
 from recipes.distributed import World
 from recipes.encode import manifest
 from recipes.encode.encoders.base import EncodedText, Encoder
@@ -75,7 +75,7 @@ class CacheWriter:
     def _encode_rows(self, known: Known) -> None:
         """Encode the rows that fall to this rank; a row's line is written behind its payload."""
         rows, encoded, ledger = 0, 0, DropLedger()
-        bar = tqdm(total=len(self.source), desc="rows", unit="row", disable=not self.world.leads)
+        bar = Bar(total=len(self.source), what="rows", shown=self.world.leads)
         with Journal(self.cache_dir, self.world.rank) as journal, bar:
             for prepared in self._prepare(known):
                 line = self._line(prepared, known)
@@ -88,8 +88,8 @@ class CacheWriter:
                         before = known.get(line.key)
                         encoded += before is None or before.item is not line.item
                         known[line.key] = line
-                bar.update(line.row + 1 - bar.n)  # the rows before it are done too, or in other ranks' hands
-                bar.set_postfix(encoded=encoded, lost=ledger.total(), refresh=False)
+                # The rows before it are done too, or in other ranks' hands.
+                bar.move_to(line.row + 1, encoded=encoded, lost=ledger.total())
         log.info("rank %d: %d rows, %d encoded now, %d lost", self.world.rank, rows, encoded, ledger.total())
 
     def _prepare(self, known: Known) -> Iterator[Prepared | Hashed | Lost]:

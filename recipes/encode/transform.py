@@ -7,11 +7,13 @@ from typing import Any
 import torch
 from PIL import Image
 
-from automodel_data.diffusion.multi_tier_bucketing import MultiTierBucketCalculator
-from automodel_data.images import ImagePolicy, PillowBackend
+from automodel_data.diffusion.multi_tier_bucketing import Bucket, MultiTierBucketCalculator
+from automodel_data.errors import SkipSample
+from automodel_data.images import EncodedImage, ImagePolicy, PillowBackend
 from recipes.encode.rows import Picture
 
 _VERSION = 1  # part of every key: raise it when pixels change
+_LEAST_KEPT = 1 / 16  # of an image that is cut to its bucket; it is scaled whole before, so this bounds the memory too
 
 
 _calculator = cache(MultiTierBucketCalculator)
@@ -77,16 +79,29 @@ class Transform:
         """Return a context's pixels.
 
         Raises:
-            SkipSample: the file is no image, or broken.
+            SkipSample: the file is no image, or broken, or so elongated that hardly anything of it would be left.
         """
         return self._apply(picture, self._context_max_pixels)
 
     def _apply(self, picture: Picture, max_pixels: int) -> BucketedImage:
         encoded = ImagePolicy().open(picture.content, picture.where)
-        image = encoded.decode(PillowBackend())
         calculator = _calculator(self.quantization, max_pixels)
-        bucket = calculator.get_bucket_for_image(*image.size)
+        bucket = calculator.get_bucket_for_image(encoded.width, encoded.height)
+        _refuse_elongated(encoded, bucket)
+        image = encoded.decode(PillowBackend())
         cut, offset = calculator.resize_and_crop(image, *bucket["resolution"])
         return BucketedImage(
             image=cut, bucket_id=bucket["id"], original_size=(encoded.width, encoded.height), crop_offset=offset
+        )
+
+
+def _refuse_elongated(encoded: EncodedImage, bucket: Bucket) -> None:
+    aspects = (encoded.width / encoded.height, bucket["aspect_ratio"])
+    kept = min(aspects) / max(aspects)
+    if kept < _LEAST_KEPT:
+        width, height = bucket["resolution"]
+        raise SkipSample(
+            "image too elongated",
+            f"{encoded.origin}: {encoded.width}x{encoded.height}, of which its bucket {width}x{height} would keep "
+            f"{kept:.2%}, less than {_LEAST_KEPT:.2%}",
         )

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tqdm import tqdm
-
 from automodel_data.diffusion.base_dataset import BaseMultiresolutionDataset
 from automodel_data.diffusion.payload import PayloadError
+from recipes.bars import Bar, watched
 from recipes.encode.cache import SAMPLES
 from recipes.encode.manifest import Record, read_lost, read_manifest
 from recipes.encode.prepare import Hashed, Hasher, Hashes, map_ahead
@@ -72,7 +71,9 @@ def verify(dataset: BaseMultiresolutionDataset, threads: int) -> Findings:
         return None
 
     answers = map_ahead(read, range(len(dataset)), threads, 4 * threads)
-    findings.bad = [answer for answer in tqdm(answers, total=len(dataset), desc="payloads") if answer is not None]
+    findings.bad = [
+        answer for answer in watched(answers, Bar(total=len(dataset), what="payloads")) if answer is not None
+    ]
     named = {Path(item["cache_file"]) for item in dataset.metadata}
     files = (dataset.cache_dir.resolve() / SAMPLES).rglob("*")
     findings.orphaned = sorted(file for file in files if file.is_file() and file not in named)
@@ -86,7 +87,7 @@ def compare_with_source(
     cached = {Path(item["cache_file"]).stem for item in dataset.metadata}  # a payload is named by its key
     records = [record for record in read_manifest(dataset.cache_dir) if record.key in cached]
     reasons = {lost.key: lost for lost in read_lost(dataset.cache_dir)}
-    seen = list(tqdm(_look(source, hasher, threads), total=len(source), desc="rows"))
+    seen = list(watched(_look(source, hasher, threads), Bar(total=len(source), what="rows")))
     current = {row.hashes.key for row in seen if isinstance(row, _Seen)}
     unexplained = {record.row: record for record in records if record.key not in current}
     for row in seen:

@@ -94,3 +94,32 @@ def test_a_truncated_image_is_a_loss() -> None:
     whole = picture(noise).content
     with pytest.raises(SkipSample, match="undecodable image"):
         SMALL.target(Picture.of(whole[: len(whole) // 2], "x"))
+
+
+@pytest.mark.parametrize("size", [(1, 60_000), (60_000, 1)])
+def test_an_image_of_which_hardly_anything_would_be_kept_is_a_loss(size: tuple[int, int]) -> None:
+    with pytest.raises(
+        SkipSample, match=f"x.PNG: {size[0]}x{size[1]}, of which its bucket .* would keep 0.0"
+    ) as caught:
+        Transform().target(picture(Image.new("RGB", size)))
+    assert caught.value.reason == "image too elongated"
+
+
+@pytest.mark.parametrize(
+    ("size", "kept"), [((320, 10), True), ((330, 10), False), ((10, 320), True), ((10, 330), False)]
+)
+def test_a_sixteenth_of_an_image_is_enough(size: tuple[int, int], kept: bool) -> None:
+    image = picture(Image.new("RGB", size))
+    if kept:
+        assert SMALL.target(image).image.size in ((32, 16), (16, 32))
+    else:
+        with pytest.raises(SkipSample, match="too elongated"):
+            SMALL.context(image)
+
+
+def test_a_turned_photo_is_elongated_as_it_is_seen() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    made = SMALL.target(picture(Image.new("RGB", (300, 10)), "JPEG", exif=exif))
+    assert made.image.size == (16, 32)
+    assert made.original_size == (10, 300)

@@ -30,7 +30,7 @@ def _at_other_times(inputs: PackedInputs, generator: torch.Generator) -> PackedI
 def test_captions_give_the_pictures_that_were_learned_with_them(tiny_config, pack, rules, pictures, seeded):
     model, generator = tiny_config.build(generator=seeded(0)), seeded(1)
     captions = list(pictures)
-    learn(model, pack(*[[*pair] for pair in pictures.values()] * 4), 60, generator)
+    learn(model, pack(*[[*pair] for pair in pictures.values()] * 4), 100, generator)
 
     asked = [Sample(plan=[pictures[caption][0], blank_target(16, 16)]) for caption in captions]
     drawn = ImageSampler(steps=10, guidance=1.0).images(model, DctVae(), asked, rules, generator)
