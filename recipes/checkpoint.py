@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 
 from recipes.distributed import World
 from recipes.generators import generator_state
-from recipes.mistakes import ConfigError
+from recipes.mistakes import ConfigError, require_at_least
 
 if TYPE_CHECKING:
     from recipes.trainer import Trainer
@@ -57,10 +57,7 @@ class CheckpointConfig:
 
     def check(self) -> None:
         """Refuse intervals and counts that mean nothing."""
-        if self.every_steps is not None and self.every_steps < 1:
-            raise ConfigError(f"checkpoint.every_steps ({self.every_steps}) must be at least 1, or null")
-        if self.keep < 1:
-            raise ConfigError(f"checkpoint.keep ({self.keep}) must be at least 1")
+        require_at_least(1, **{"checkpoint.every_steps": self.every_steps, "checkpoint.keep": self.keep})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -82,6 +82,9 @@ class World:
 
 def start(timeout_minutes: float) -> World:
     """Join the other ranks (gloo for CPU tensors, nccl for GPU tensors) and choose this rank's device."""
+    timeout = datetime.timedelta(minutes=timeout_minutes)
+    store = meeting_place()
+    store.set_timeout(timeout)  # ranks also wait there: for one another's addresses, and for what a rank sets
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     device = torch.device("cpu")
     if torch.cuda.is_available():
@@ -90,18 +93,19 @@ def start(timeout_minutes: float) -> World:
     if not dist.is_initialized():  # the jobs of a sweep under torchrun share one group: made anew it hangs at job two
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-            store=_meeting_place(),
+            store=store,
             rank=rank,
             world_size=size,
-            timeout=datetime.timedelta(minutes=timeout_minutes),
+            timeout=timeout,
         )
-    world = World(rank=rank, size=size, device=device, store=_meeting_place())
+    world = World(rank=rank, size=size, device=device, store=store)
     world.barrier()  # a rank that fails at once must not break the others' connecting
     return world
 
 
 @functools.cache
-def _meeting_place() -> dist.Store:
+def meeting_place() -> dist.Store:
+    """Return the one store of all ranks, which is there before any process group."""
     if "RANK" not in os.environ:
         return dist.HashStore()
     store, _, _ = next(dist.rendezvous("env://"))
@@ -112,7 +116,7 @@ def stop() -> None:
     """Leave the other ranks; once, at the end of the process, which may abort otherwise."""
     if dist.is_initialized():
         dist.destroy_process_group()
-    _meeting_place.cache_clear()
+    meeting_place.cache_clear()
 
 
 @dataclass(kw_only=True, slots=True)

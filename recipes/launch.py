@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch.distributed as dist
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import OmegaConf
@@ -98,13 +97,12 @@ def register_resolvers() -> None:
 def agreed_stamp() -> str:
     """Return the time of start, the same on all ranks and after an elastic restart.
 
-    The ranks meet in torchrun's own store, before any process group exists: the first to come sets it, all read it.
+    The first rank to come sets it, in the store where they meet, and all read it.
     """
     stamp = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     if not started_by_torchrun():
         return stamp
-    store, _, _ = next(dist.rendezvous("env://"))
-    return store.compare_set(_STAMP_KEY, "", stamp).decode()
+    return distributed.meeting_place().compare_set(_STAMP_KEY, "", stamp).decode()
 
 
 def is_rank_0() -> bool:

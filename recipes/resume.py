@@ -99,13 +99,13 @@ def _load_data(trainer: "Trainer", path: Path, states: Sequence[Mapping[str, Any
     world = trainer.world
     try:
         if len(states) != world.size:
-            raise DataError(f"it was written by {len(states)} ranks, this run has {world.size}")
+            raise DataError(f"it was written by {len(states)} ranks, this run has {world.size}: launch as many as then")
         trainer.loader.load_state_dict(states[world.rank])
     except DataError as error:
         if not elastic:
             raise ConfigError(
-                f"resume ({path}): {error}; where only ranks, workers or the batch size have changed, "
-                "resume.elastic=true deals out the unread rows anew"
+                f"resume ({path}): {error}; or set resume.elastic=true to deal out the unread rows anew, which takes "
+                "other ranks, workers and batch sizes"
             ) from error
         trainer.loader.load_elastic(states)
         log.info("resume: dealt the unread rows of %d ranks to %d (%s)", len(states), world.size, error)

@@ -7,7 +7,7 @@ import torch
 from automodel_data.diffusion.payload import (
     _require_tensor,
     _validate_latent,
-    check_embeddings,
+    check_floats,
     check_mask,
     check_tensor,
 )
@@ -57,7 +57,7 @@ def read_prompt(data: Mapping[str, object]) -> tuple[torch.Tensor, torch.Tensor]
         DataError: dtype, shape or a value is another.
     """
     embeddings = _require_tensor(data, "prompt_embeddings")
-    check_embeddings(embeddings, "prompt_embeddings")
+    check_floats(embeddings, "prompt_embeddings", "S, D")
     mask = _require_tensor(data, "prompt_attention_mask")
     check_mask(mask, "prompt_attention_mask", len(embeddings))
     return embeddings, mask
@@ -143,12 +143,13 @@ def _text_length(raw: Mapping[str, object], prompt_length: int) -> int:
 
 
 def _target_length(raw: Mapping[str, object], signature: _CompoundBucketSignature) -> int:
-    return _latent_length(raw.get("target_token_length"), signature.target, "metadata.target_token_length")
+    length = raw.get("target_token_length", _latent_pixels(signature.target))
+    return _latent_length(length, signature.target, "metadata.target_token_length")
 
 
 def _context_lengths(raw: Mapping[str, object], signature: _CompoundBucketSignature) -> list[int]:
     field = "metadata.context_token_lengths"
-    lengths = raw.get("context_token_lengths", [None] * len(signature.contexts))
+    lengths = raw.get("context_token_lengths", [_latent_pixels(shape) for shape in signature.contexts])
     if not isinstance(lengths, list | tuple) or len(lengths) != len(signature.contexts):
         raise DataError(f"{field} must hold one length per context, got {lengths!r}")
     return [
@@ -158,10 +159,13 @@ def _context_lengths(raw: Mapping[str, object], signature: _CompoundBucketSignat
 
 
 def _latent_length(length: object, shape: Shape3, field: str) -> int:
-    """Return how many tokens a latent is cut into; one for each of its pixels where nothing is said."""
+    """Return how many tokens a latent is cut into, at most one for each of its pixels."""
+    checked, most = _nonnegative_int(length, field), _latent_pixels(shape)
+    if not 1 <= checked <= most:
+        raise DataError(f"{field} ({length}) must lie between 1 and {most}, the latent's {shape[1]} x {shape[2]}")
+    return checked
+
+
+def _latent_pixels(shape: Shape3) -> int:
     _, height, width = shape
-    if length is None:
-        return height * width
-    if not 1 <= _nonnegative_int(length, field) <= height * width:
-        raise DataError(f"{field} ({length}) must lie between 1 and {height * width}, the latent's {height} x {width}")
-    return _nonnegative_int(length, field)
+    return height * width

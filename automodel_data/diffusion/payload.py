@@ -131,34 +131,21 @@ def _validate_latent(tensor: torch.Tensor, field_name: str) -> Shape3:
     Raises:
         DataError: it is not a non-empty float tensor [C, H, W].
     """
-    if not tensor.is_floating_point() or tensor.ndim != 3 or tensor.numel() == 0:
-        raise DataError(
-            f"{field_name} must be a non-empty float tensor [C, H, W], got {tensor.dtype} {list(tensor.shape)}"
-        )
+    check_floats(tensor, field_name, "C, H, W")
     channels, height, width = tensor.shape
     return channels, height, width
 
 
-def check_embeddings(tensor: torch.Tensor, field_name: str) -> None:
-    """Refuse anything but a float tensor [S, D] with at least one token.
+def check_floats(tensor: torch.Tensor, field_name: str, dimensions: str) -> None:
+    """Refuse anything but a non-empty float tensor with the named dimensions, for example ``S, D``.
 
     Raises:
         DataError: dtype or shape is another.
     """
-    if not tensor.is_floating_point() or tensor.ndim != 2 or tensor.numel() == 0:
+    if not tensor.is_floating_point() or tensor.ndim != len(dimensions.split(",")) or tensor.numel() == 0:
         raise DataError(
-            f"{field_name} must be a non-empty float tensor [S, D], got {tensor.dtype} {list(tensor.shape)}"
+            f"{field_name} must be a non-empty float tensor [{dimensions}], got {tensor.dtype} {list(tensor.shape)}"
         )
-
-
-def check_pooled(tensor: torch.Tensor, field_name: str) -> None:
-    """Refuse anything but a float tensor [P] with at least one value.
-
-    Raises:
-        DataError: dtype or shape is another.
-    """
-    if not tensor.is_floating_point() or tensor.ndim != 1 or tensor.numel() == 0:
-        raise DataError(f"{field_name} must be a non-empty float tensor [P], got {tensor.dtype} {list(tensor.shape)}")
 
 
 def check_mask(mask: torch.Tensor, field_name: str, length: int) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -67,7 +68,6 @@ class SequentialBucketSampler(Sampler[list[int]]):
         self.position = 0  # batches of this epoch that were handed out
         self.resume_at = 0  # where the next iteration starts
         self._check_options()
-        self._hash = self._hash_buckets()
         self._stretches: Sequence[Stretch] = ()  # of this epoch, read before its rest was dealt out anew
         self._pass = self._deal()
         self._check_usable()
@@ -90,7 +90,8 @@ class SequentialBucketSampler(Sampler[list[int]]):
                 "contexts too; set it to False"
             )
 
-    def _hash_buckets(self) -> str:
+    @cached_property
+    def _buckets_hash(self) -> str:
         content = hashlib.sha256()
         for key in self.dataset.sorted_bucket_keys:
             content.update(f"{self.dataset.bucket_name(key)}\0".encode())
@@ -197,7 +198,7 @@ class SequentialBucketSampler(Sampler[list[int]]):
     def _settings(self) -> OrderSettings:
         return OrderSettings(
             samples=sum(len(group["indices"]) for group in self.dataset.bucket_groups.values()),
-            buckets=self._hash,
+            buckets=self._buckets_hash,
             num_replicas=self.num_replicas,
             batch_size=self.base_batch_size,
             seed=self.seed,
@@ -233,9 +234,7 @@ class SequentialBucketSampler(Sampler[list[int]]):
             DataError: the ranks stopped at different steps, or the order depended on something else that has changed.
         """
         first, *others = map(SamplerState.from_dict, states)
-        rest = first.left_behind()
-        if first.made_with is not None:
-            first.made_with.refuse_changes(self._settings(), elastic=True)
+        rest = first.left_behind(self._settings())
         if any(other != first for other in others):
             places = [(state.epoch, state.batches_yielded) for state in (first, *others)]
             raise DataError(

@@ -95,17 +95,18 @@ class SamplerState:
             stretches=[Stretch(**stretch) for stretch in values.get("stretches", ())],
         )
 
-    def left_behind(self) -> "SamplerState":
-        """Return the state in which what this one leaves of its epoch is dealt out anew.
+    def left_behind(self, now: OrderSettings) -> "SamplerState":
+        """Return the state in which what this one leaves of its epoch is dealt out anew, under the settings ``now``.
 
         Raises:
-            DataError: it does not say of how many ranks.
+            DataError: it does not say of how many ranks, or more has changed than their number and the batch size.
         """
         if self.made_with is None:
             raise DataError(
                 "a position of epoch and batches alone, as older systems save it, does not say how many ranks read in "
                 "which batch size: it can only be taken up by as many (load_state_dict)"
             )
+        self.made_with.refuse_changes(now, elastic=True)
         read = Stretch(
             num_replicas=self.made_with.num_replicas,
             batch_size=self.made_with.batch_size,

@@ -13,9 +13,8 @@ from automodel_data.diffusion.loader import DiffusionDataloaderBuild, build_data
 from automodel_data.diffusion.payload import (
     _require_tensor,
     _validate_latent,
-    check_embeddings,
+    check_floats,
     check_mask,
-    check_pooled,
     naming,
 )
 from automodel_data.diffusion.signature import _nonnegative_int, _normalize_shape
@@ -128,7 +127,7 @@ def _read_embeddings(data: Mapping[str, object]) -> dict[str, torch.Tensor]:
         read["clip_hidden"] = _read_sequence(data, "clip_hidden")
     if "pooled_prompt_embeds" in data:
         read["pooled_prompt_embeds"] = _read_row(data, "pooled_prompt_embeds")
-        check_pooled(read["pooled_prompt_embeds"], "pooled_prompt_embeds")
+        check_floats(read["pooled_prompt_embeds"], "pooled_prompt_embeds", "P")
     return read
 
 
@@ -136,7 +135,7 @@ def _read_sequence(data: Mapping[str, object], field: str) -> torch.Tensor:
     """Return encoded tokens [S, D]."""
     tensor = _require_tensor(data, field)
     tensor = tensor[0] if tensor.ndim == 3 and len(tensor) == 1 else tensor
-    check_embeddings(tensor, field)
+    check_floats(tensor, field, "S, D")
     return tensor
 
 

@@ -8,12 +8,13 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
+from automodel_data.diffusion.manifest import METADATA
 from recipes import nodes
 from recipes.bench.caches import CacheContestant
 from recipes.bench.measure import Contestant
 from recipes.bench.peer import known_by_peer, with_row_groups
 from recipes.config import ImagesConfig, PackingConfig, SourcesConfig, TrainConfig, ValidationConfig
-from recipes.mistakes import ConfigError
+from recipes.mistakes import ConfigError, require_at_least
 
 PEER = "peer"
 
@@ -79,8 +80,7 @@ def load(composed: DictConfig) -> tuple[BenchConfig, dict[str, Any]]:
     """
     settings: BenchConfig = OmegaConf.to_object(composed)
     for name in ("packs", "warmup_packs", "rounds", "batches", "batch_size"):
-        if getattr(settings, name) < 1:
-            raise ConfigError(f"{name} ({getattr(settings, name)}) must be at least 1")
+        require_at_least(1, **{name: getattr(settings, name)})
     if settings.is_cached:
         return _load_cached(settings, composed)
     if not settings.contestants:
@@ -98,9 +98,9 @@ def load(composed: DictConfig) -> tuple[BenchConfig, dict[str, Any]]:
 def _load_cached(settings: BenchConfig, composed: DictConfig) -> tuple[BenchConfig, dict[str, Any]]:
     if not settings.workers:
         raise ConfigError("workers is empty; name numbers of worker processes, e.g. workers=[0,2]")
-    if not Path(settings.data["cache_dir"], "metadata.json").is_file():
+    if not Path(settings.data["cache_dir"], METADATA).is_file():
         raise ConfigError(
-            f"data.cache_dir ({settings.data['cache_dir']}) has no metadata.json; make the cache with "
+            f"data.cache_dir ({settings.data['cache_dir']}) has no {METADATA}; make the cache with "
             "scripts/encode_cache.py (docs/latent_caches.md), or name another: data.cache_dir=FOLDER"
         )
     nodes_by_name = {f"{count} workers": settings.data | {"num_workers": count} for count in settings.workers}

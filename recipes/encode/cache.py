@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from automodel_data.diffusion.manifest import METADATA
 from automodel_data.errors import DataError, DropLedger, SkipSample
 from recipes.bars import Bar
 from recipes.distributed import World
@@ -158,7 +159,7 @@ class CacheWriter:
         shards = self._write_shards([record.item for record in records])
         about = {"layout": self.layout.name, "source": self.source_name, "rows": len(self.source), "lost": losses}
         made_by = {"transform": self.transform.identity(), "encoder": self.encoder_identity, "dtype": str(self.dtype)}
-        write_json(self.cache_dir / "metadata.json", {"shards": shards, **about, **made_by})
+        write_json(self.cache_dir / METADATA, {"shards": shards, **about, **made_by})
         manifest.finish(self.cache_dir, records, lost)
         for path in self.cache_dir.glob(SHARDS.format("*", "*")):
             if path.name not in shards:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from automodel_data.diffusion.base_dataset import BaseMultiresolutionDataset
-from automodel_data.diffusion.manifest import read_manifest
+from automodel_data.diffusion.manifest import METADATA, read_manifest
 from automodel_data.errors import DataError
 from recipes import distributed
 from recipes.distributed import World
@@ -134,7 +134,7 @@ def _source(config: EncodeConfig) -> Source:
 
 def _check_cache_dir(cache_dir: Path, layout: Layout) -> None:
     """Refuse a folder that cannot be written, and one that holds another cache."""
-    if (cache_dir / "metadata.json").exists():
+    if (cache_dir / METADATA).exists():
         found = read_manifest(cache_dir).get("layout")
         if found is None or not (cache_dir / MANIFEST).exists():
             raise ConfigError(f"cache_dir ({cache_dir}) holds a cache that was not made here: name another folder")

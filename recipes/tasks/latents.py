@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from automodel_data.diffusion.base_dataset import BaseMultiresolutionDataset
 from automodel_data.diffusion.loader import DiffusionDataloaderBuild
 from recipes.distributed import World
-from recipes.mistakes import ConfigError
+from recipes.mistakes import ConfigError, require_at_least
 from recipes.models.bagel import BagelConfig
 from recipes.models.flow import FlowInputs
 from recipes.tasks.base import BatchSize, Loader, LossTerms, refuse_models, require_build_arguments
@@ -47,8 +47,7 @@ class LatentsTaskConfig:
 
     def check(self, config: "RunConfig") -> None:
         """Refuse data that is no cache."""
-        if self.batch_size < 1:
-            raise ConfigError(f"task.batch_size ({self.batch_size}) must be at least 1")
+        require_at_least(1, **{"task.batch_size": self.batch_size})
         if not 0 <= self.text_dropout <= 1:
             raise ConfigError(f"task.text_dropout ({self.text_dropout}) must lie between 0 and 1")
         refuse_models(config.model, "latents", others=(BagelConfig,))

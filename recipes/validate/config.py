@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, field
 
 from recipes.config import RunConfig
-from recipes.mistakes import ConfigError
+from recipes.mistakes import ConfigError, require_at_least
 
 ALL = "all"
 
@@ -54,9 +54,6 @@ def check(config: ValidateConfig) -> None:
     """
     if config.rows != ALL and not (isinstance(config.rows, int) and config.rows >= 1):
         raise ConfigError(f"validate.rows ({config.rows}) must be a number of at least 1, or {ALL}")
-    if config.packs < 1:
-        raise ConfigError(f"validate.packs ({config.packs}) must be at least 1")
-    if config.world_size is not None and config.world_size < 1:
-        raise ConfigError(f"validate.world_size ({config.world_size}) must be at least 1, or null")
+    require_at_least(1, **{"validate.packs": config.packs, "validate.world_size": config.world_size})
     if not 0 <= config.max_lost <= 1:
         raise ConfigError(f"validate.max_lost ({config.max_lost}) must lie between 0 and 1")

@@ -12,38 +12,13 @@ from automodel_data.diffusion.text_to_image_dataset import TextToImageDataset
 from automodel_data.errors import DataError
 from recipes.distributed import World
 from recipes.encode.cache import CacheWriter
-from recipes.encode.encoders.base import Encoder
 from recipes.encode.layouts import ImageEditLayout, TextToImageLayout
 from recipes.encode.sources import Source
 from recipes.encode.transform import Transform
+from tests.recipes.encode.watched import watch
 
 LAYOUTS = {layout.name: layout for layout in (ImageEditLayout(), TextToImageLayout())}
 Contents = Callable[[Path], dict[str, bytes]]
-
-
-@dataclass(kw_only=True)
-class Watched:
-    """An encoder that counts the images it was given, and may be stopped at one of them."""
-
-    inner: Encoder
-    images: int = 0
-    stop_at: int | None = None
-    spoil_at: int | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def encode_image(self, pixels_CHW: torch.Tensor) -> torch.Tensor:
-        if self.images == self.stop_at:
-            raise KeyboardInterrupt
-        self.images += 1
-        latent = self.inner.encode_image(pixels_CHW)
-        return latent * torch.nan if self.images - 1 == self.spoil_at else latent
-
-
-def watch(writer: CacheWriter, **options: Any) -> tuple[CacheWriter, Watched]:
-    watched = Watched(inner=writer.encoder, **options)
-    return replace(writer, encoder=watched), watched
 
 
 def test_an_image_edit_cache_trains_as_it_is(

@@ -1,16 +1,14 @@
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from automodel_data.diffusion.image_edit_dataset import ImageEditDataset
 from recipes.encode.cache import CacheWriter
-from recipes.encode.encoders.base import Encoder
 from recipes.encode.transform import Transform
 from recipes.encode.verify import Findings, compare_with_source, verify
+from tests.recipes.encode.watched import watch
 
 
 @pytest.fixture
@@ -116,28 +114,12 @@ def test_after_two_stops_rows_that_are_in_no_item_yet_are_missing(
     added = [lines[i].replace("make it", "paint it") for i in range(4)]
     (pairs / "pairs.jsonl").write_text("".join([*lines, *added]))
     for _ in range(2):
-        writer = make_writer(pairs, cache)
+        writer, _ = watch(make_writer(pairs, cache), stop_at=2)
         with pytest.raises(KeyboardInterrupt):
-            replace(writer, encoder=StoppedAtThirdImage(writer.encoder)).run()
+            writer.run()
     assert look().missing == [f"{pairs}/pairs.jsonl:{row}" for row in range(7, 11)]
     make_writer(pairs, cache).run()
     assert look().missing == []
-
-
-class StoppedAtThirdImage:
-    """An encoder that is stopped within the second pair it is given."""
-
-    def __init__(self, inner: Encoder) -> None:
-        self.inner, self.images = inner, 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def encode_image(self, pixels_CHW: torch.Tensor) -> torch.Tensor:
-        self.images += 1
-        if self.images == 3:
-            raise KeyboardInterrupt
-        return self.inner.encode_image(pixels_CHW)
 
 
 @pytest.mark.parametrize("part", ["image", "picture", "instruction", "line"])
