@@ -57,7 +57,9 @@ class CheckpointConfig:
 
     def check(self) -> None:
         """Refuse intervals and counts that mean nothing."""
-        require_at_least(1, **{"checkpoint.every_steps": self.every_steps, "checkpoint.keep": self.keep})
+        if self.every_steps is not None and self.every_steps < 1:
+            raise ConfigError(f"checkpoint.every_steps ({self.every_steps}) must be at least 1, or null")
+        require_at_least(1, **{"checkpoint.keep": self.keep})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

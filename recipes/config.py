@@ -207,12 +207,16 @@ def check(config: RunConfig) -> None:
     train = config.train
     for name in ("max_steps", "accumulation_steps", "log_every_steps"):
         require_at_least(1, **{f"train.{name}": getattr(train, name)})
-    require_at_least(1, **{"launch.nproc_per_node": config.launch.nproc_per_node})
     known = ("auto", "float32", "bfloat16")
     _require(train.precision in known, f"train.precision ({train.precision}) must be one of {', '.join(known)}")
     clip, decay = train.clip_gradient_norm, train.ema_decay
     _require(clip is None or clip > 0, f"train.clip_gradient_norm ({clip}) must be positive, or null for no clipping")
     _require(decay is None or 0 < decay < 1, f"train.ema_decay ({decay}) must lie between 0 and 1, or be null for none")
+    ranks = config.launch.nproc_per_node
+    _require(
+        ranks is None or ranks >= 1,
+        f"launch.nproc_per_node ({ranks}) must be at least 1, or null for this process alone",
+    )
     build_optimizer(config.optimizer, torch.nn.Linear(1, 1, bias=False))  # it refuses options that mean nothing
     config.lr_schedule.check()
     config.checkpoint.check()

@@ -54,6 +54,8 @@ def check(config: ValidateConfig) -> None:
     """
     if config.rows != ALL and not (isinstance(config.rows, int) and config.rows >= 1):
         raise ConfigError(f"validate.rows ({config.rows}) must be a number of at least 1, or {ALL}")
-    require_at_least(1, **{"validate.packs": config.packs, "validate.world_size": config.world_size})
+    require_at_least(1, **{"validate.packs": config.packs})
+    if config.world_size is not None and config.world_size < 1:
+        raise ConfigError(f"validate.world_size ({config.world_size}) must be at least 1, or null")
     if not 0 <= config.max_lost <= 1:
         raise ConfigError(f"validate.max_lost ({config.max_lost}) must lie between 0 and 1")

@@ -205,9 +205,8 @@ def written_by_two_ranks(folder: Path) -> Path:
 def test_another_number_of_ranks_is_refused_with_both_numbers_and_the_way_out(tmp_path) -> None:
     path = written_by_two_ranks(tmp_path)
     one = trainer(Setting(directory=tmp_path))
-    with pytest.raises(
-        ConfigError, match=r"by 2 ranks, this run has 1: launch as many as then; or set resume\.elastic=true"
-    ):
+    way_out = r"launch as many as then; or set resume\.elastic=true"
+    with pytest.raises(ConfigError, match=rf"written by 2 ranks, this run has 1: {way_out}"):
         resume(one, ResumeConfig(path=str(path)))
 
 

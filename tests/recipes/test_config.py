@@ -89,7 +89,7 @@ def line_of(*overrides: str) -> str | None:
         ),
         ("model=flux_tiny", "model (FluxConfig) does not learn task=packed; choose a recipe that has both"),
         ("data=image_edit", "data (ImageEditDataloaderConfig) does not feed task=packed: its build() takes dp_rank"),
-        ("launch.nproc_per_node=0", "launch.nproc_per_node (0) must be at least 1"),
+        ("launch.nproc_per_node=0", "launch.nproc_per_node (0) must be at least 1, or null for this process alone"),
         ("hydra/launcher=torchrn", "hydra/launcher=torchrn: no such option. Did you mean 'torchrun'?"),
         ("train.max_steps=???", "train.max_steps has no value; give it one: train.max_steps=..."),
         ("train.max_steps", "cannot read the override 'train.max_steps': "),
