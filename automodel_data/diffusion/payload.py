@@ -1,6 +1,7 @@
 """Read the payload file of one item, and check its tensors."""
 
 import errno
+import io
 import math
 import pickle
 import zipfile
@@ -83,8 +84,9 @@ def _is_torn(path: Path) -> bool:
 
 def _load(path: Path) -> object:
     """Load a file; large ones are mapped, so that their bytes are copied once, when they are collated."""
-    mapped = path.stat().st_size >= _MAPPED_FROM and zipfile.is_zipfile(path)  # unlike the format before torch 1.6
-    return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    if path.stat().st_size >= _MAPPED_FROM and zipfile.is_zipfile(path):  # unlike the format before torch 1.6
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    return torch.load(io.BytesIO(path.read_bytes()), map_location="cpu", weights_only=True)  # one read, not many
 
 
 def _require_tensor(data: Mapping[str, object], field_name: str) -> torch.Tensor:
