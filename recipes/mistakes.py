@@ -93,6 +93,8 @@ def explain(error: BaseException) -> str | None:  # noqa: C901, PLR0911 - a tabl
         case MissingConfigException(missing_cfg_file=str(wanted), options=[*options]):
             group, _, option = wanted.rpartition("/")
             return f"{group or 'config'}={option}: no such option.{suggestion(option, options)}"
+        case ValueError() if str(error).startswith("Config group override must be"):  # by Hydra, of e.g. model=null
+            return f"{_first_line(error)}: write group=option, as packing=tiny; null or a number names no option"
         case OverrideParseException():
             return f"cannot read the override {error.override!r}: {_first_line(error)}; write key=value"
         case MissingMandatoryValue():

@@ -70,6 +70,11 @@ def line_of(*overrides: str) -> str | None:
             "resume=outputs/a/checkpoints/step-2: no such option; to go on from that checkpoint set "
             "resume.path=outputs/a/checkpoints/step-2",
         ),
+        (
+            "model=null",
+            "Config group override must be a string or a list. Got NoneType: write group=option, as packing=",
+        ),
+        ("model=7", "Config group override must be a string or a list. Got int: write group=option, as packing=tiny"),
         ("resume=aut", "resume=aut: no such option; to go on from that checkpoint set resume.path=aut"),
         ("checkpoint.keep=0", "checkpoint.keep (0) must be at least 1"),
         ("callbacks.validation.every_steps=0", "callbacks.validation: every_steps (0) must be at least 1"),
