@@ -17,6 +17,8 @@ from recipes.bench import table
 from recipes.bench.measure import forget_peak, resident_mib, state_bytes
 from recipes.bench.seconds import Seconds, Stopwatch
 
+_PASSES = 5  # over the same batches, in turn with their floor: what else the machine does falls on both
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CacheContestant:
@@ -62,7 +64,7 @@ FIGURES: dict[str, table.Figure[CacheMeasurement]] = {
 
 
 def measure_cache(contestant: CacheContestant) -> CacheMeasurement:
-    """Read the batches once, which starts workers and fills the system's cache; then time them, then their floor."""
+    """Read the batches once, which starts workers and fills the file cache; then time them and the floor in turn."""
     torch.set_num_threads(1)  # as in a worker
     multiprocessing.set_start_method(None, force=True)  # workers start as in training, not as this process did
     config = nodes.build(contestant.node)
@@ -73,21 +75,25 @@ def measure_cache(contestant: CacheContestant) -> CacheMeasurement:
         loader = config.build(dp_rank=0, dp_world_size=1, batch_size=contestant.batch_size).dataloader
         next(iter(loader))
     _read(loader, contestant.batches)
-    with Stopwatch() as stopwatch:
-        _read(loader, contestant.batches)
     peak_mib = resident_mib("VmHWM")
     state = loader.state_dict()
     indices = chain.from_iterable(islice(loader.sampler, contestant.batches))
     files = [loader.dataset.metadata[index]["cache_file"] for index in indices]
+    seconds = floor = Seconds(wall=0.0, cpu=0.0)
+    for _ in range(_PASSES):
+        with Stopwatch() as stopwatch:
+            _read(loader, contestant.batches)
+        seconds += stopwatch.seconds
+        floor += _floor(files)
     return CacheMeasurement(
-        samples=len(files),
-        file_bytes=sum(Path(file).stat().st_size for file in files),
-        seconds=stopwatch.seconds,
+        samples=_PASSES * len(files),
+        file_bytes=_PASSES * sum(Path(file).stat().st_size for file in files),
+        seconds=seconds,
         first_batch_seconds=until_first.seconds.wall,
         idle_mib=idle_mib,
         peak_mib=peak_mib,
         state_bytes=state_bytes(state),
-        floor=_floor(files),
+        floor=floor,
     )
 
 

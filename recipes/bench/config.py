@@ -30,7 +30,7 @@ class BenchConfig:
         warmup_packs: Before them.
         rounds: In which the contestants alternate.
         read_masks: Read every dense mask, as a model would (``use_flex=false``).
-        batches, batch_size: Of a latent cache, in each round.
+        batches, batch_size: Of a latent cache, read five times in each round.
         workers: Numbers of them to read a latent cache with.
         train, packing, images, sources: What the data points at, as in a run's config.
         data: Makes what is timed; ``data=`` chooses a mixture or a cache.

@@ -1,7 +1,7 @@
 """Seconds on the wall and on all cores."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 
@@ -11,6 +11,9 @@ class Seconds:
 
     wall: float
     cpu: float
+
+    def __add__(self, other: Self) -> Self:
+        return replace(self, wall=self.wall + other.wall, cpu=self.cpu + other.cpu)
 
 
 @dataclass(slots=True)
