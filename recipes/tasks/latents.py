@@ -62,7 +62,7 @@ class LatentsTaskConfig:
 
 
 class LatentsTask:
-    """Squared velocity error ``mse`` per latent value; every value counts alike, at any resolution."""
+    """Squared velocity error ``mse`` per latent value, also by number of contexts; every value counts alike."""
 
     terms = ("mse",)
     weights = (1.0,)
@@ -114,7 +114,8 @@ class LatentsTask:
         errors = (velocity.float() - (noise - clean)).square().sum((1, 2, 3)) * self.config.weights.of(time_B)
         total = errors.sum()
         count = torch.tensor(float(clean.numel()), device=total.device)
-        kind = "image_edit" if self.contexts(batch) else "text_to_image"
+        contexts = len(self.contexts(batch))
+        kind = f"contexts_{contexts}" if contexts else "text_to_image"  # they differ in how hard they are
         return LossTerms(sums=total[None], groups={kind: torch.stack([total.detach(), count])[None]})
 
     def inputs(self, batch: Batch, noisy_BCHW: Tensor, time_B: Tensor, kept_B: Tensor) -> FlowInputs:

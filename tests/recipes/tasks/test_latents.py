@@ -59,7 +59,7 @@ def test_the_loss_is_the_weighed_squared_error_of_the_velocity() -> None:
     noise = (model.inputs.noisy_BCHW - (1 - time) * clean) / time
     expected = ((1 + time) * (noise - clean) ** 2).sum()
     torch.testing.assert_close(terms.sums, expected[None], rtol=1e-4, atol=1e-3)
-    assert terms.groups["image_edit"].tolist() == [[terms.sums.item(), clean.numel()]]
+    assert terms.groups["contexts_1"].tolist() == [[terms.sums.item(), clean.numel()]]
 
 
 def test_every_latent_value_counts_alike() -> None:
