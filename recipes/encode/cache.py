@@ -1,6 +1,7 @@
 """Encode all rows of a source into a cache: ranks take blocks of rows in turn, then rank 0 writes the metadata."""
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -22,13 +23,14 @@ from recipes.encode.prepare import Hashed, Hasher, Prepared, Preparer, map_ahead
 from recipes.encode.rows import Lost
 from recipes.encode.sources import Source
 from recipes.encode.transform import Transform
-from recipes.encode.writer import TEMPORARY_SUFFIX, write_json, write_payload
+from recipes.encode.writer import half_written, write_json, write_payload
 
 log = logging.getLogger(__name__)
 
 SAMPLES = "samples"
 SHARDS = "metadata_shard_{}_{}.json"
 _AHEAD_PER_THREAD = 4  # rows
+_KEY = re.compile("[0-9a-f]{32}")
 
 Known = dict[str, Record]
 
@@ -194,7 +196,15 @@ def cache_file(key: str) -> str:
     return f"{SAMPLES}/{key[:2]}/{key}.pt"
 
 
+def payload_files(cache_dir: Path) -> Iterator[Path]:
+    """Yield the files that are named as payloads are; what else lies in the folder is not the cache's."""
+    for path in cache_dir.glob(f"{SAMPLES}/??/*.pt"):
+        if _KEY.fullmatch(path.stem) and path.parent.name == path.stem[:2]:
+            yield path
+
+
 def _remove_temporary(cache_dir: Path) -> None:
     """Remove what a stopped run left half written."""
-    for path in cache_dir.rglob(f"*{TEMPORARY_SUFFIX}"):
-        path.unlink()
+    for folder in (cache_dir, *cache_dir.glob(f"{SAMPLES}/??")):
+        for path in half_written(folder):
+            path.unlink()

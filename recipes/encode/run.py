@@ -145,7 +145,10 @@ def _check_cache_dir(cache_dir: Path, layout: Layout) -> None:
             )
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
-        TemporaryFile(dir=cache_dir).close()
+        strangers = sorted(path.name for path in cache_dir.iterdir() if not path.name.startswith(MANIFEST))
+        if strangers and not (cache_dir / MANIFEST).exists():
+            raise ConfigError(f"cache_dir ({cache_dir}) holds other files ({strangers[0]}): name a new or empty folder")
+        TemporaryFile(dir=cache_dir, prefix=MANIFEST).close()  # other ranks may see its name
     except OSError as error:
         raise ConfigError(f"cache_dir ({cache_dir}) cannot be written: {error.strerror}") from error
 

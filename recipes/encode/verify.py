@@ -7,8 +7,8 @@ from pathlib import Path
 from automodel_data.diffusion.base_dataset import BaseMultiresolutionDataset
 from automodel_data.diffusion.payload import PayloadError
 from recipes.bars import Bar, watched
-from recipes.encode.cache import SAMPLES
-from recipes.encode.manifest import Record, read_lost, read_manifest
+from recipes.encode.cache import payload_files
+from recipes.encode.manifest import Record, read_journals, read_lost, read_manifest
 from recipes.encode.prepare import Hashed, Hasher, Hashes, map_ahead
 from recipes.encode.rows import Lost, RawRow
 from recipes.encode.sources import Source
@@ -26,7 +26,7 @@ class Findings:
         stale: Samples whose row has changed or gone, and what of it.
         missing: Rows that were not encoded yet.
         lost: Rows that cannot be encoded, and why.
-        orphaned: Payload files that no item names.
+        orphaned: Payload files that no item names, nor a run that was stopped and may go on.
     """
 
     samples: int = 0
@@ -74,9 +74,10 @@ def verify(dataset: BaseMultiresolutionDataset, threads: int) -> Findings:
     findings.bad = [
         answer for answer in watched(answers, Bar(total=len(dataset), what="payloads")) if answer is not None
     ]
-    named = {Path(item["cache_file"]) for item in dataset.metadata}
-    files = (dataset.cache_dir.resolve() / SAMPLES).rglob("*")
-    findings.orphaned = sorted(file for file in files if file.is_file() and file not in named)
+    written, _ = read_journals(dataset.cache_dir)
+    used = {Path(item["cache_file"]).stem for item in dataset.metadata}
+    used |= {record.key for record in (*read_manifest(dataset.cache_dir), *written)}
+    findings.orphaned = sorted(file for file in payload_files(dataset.cache_dir.resolve()) if file.stem not in used)
     return findings
 
 

@@ -133,6 +133,14 @@ def test_a_cache_of_another_kind_or_origin_is_not_replaced(pairs: Path, whole: P
     assert [path.name for path in foreign.iterdir()] == ["metadata.json"]
 
 
+def test_a_folder_of_other_files_takes_no_cache(pairs: Path) -> None:
+    before = contents(pairs)
+    done = run(command(pairs, pairs))
+    assert done.returncode == 2
+    assert f"error: cache_dir ({pairs}) holds other files (" in done.stderr
+    assert contents(pairs) == before
+
+
 def test_a_cache_dir_that_cannot_be_written_is_told_in_one_line(pairs: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for cache in (tmp_path / "file", Path("/proc/cache")):
@@ -146,13 +154,15 @@ def test_verify_reads_the_cache_back_and_tells_by_its_exit_code(pairs: Path, who
     done = run(command(pairs, whole, "--verify"))
     assert done.returncode == 0, done.stderr
     assert "38 samples read back" in done.stderr
-    (whole / "samples" / "left.pt").write_bytes(b"")
+    left = whole / "samples" / "ab" / f"{'ab' * 16}.pt"
+    left.parent.mkdir(exist_ok=True)
+    left.write_bytes(b"")
     done = run(command(pairs, whole, "--verify", "delete_orphans=true", "dtype=float32"))
     assert done.returncode == 1
     assert "stale: 38" in done.stderr
     assert "encoder changed since it was encoded" in done.stderr
     assert "deleted 1 orphaned file\n" in done.stderr
-    assert not (whole / "samples" / "left.pt").exists()
+    assert not left.exists()
 
 
 def test_preview_draws_a_sheet(pairs: Path, whole: Path) -> None:

@@ -93,9 +93,21 @@ def test_what_a_stop_left_half_written_is_cleared_away(
         writer.run()
     with (tmp_path / "cache" / "journal-0.jsonl").open("a") as journal:
         journal.write('{"row": 3, "where": "to')
-    (tmp_path / "cache" / "samples" / "torn.pt.1234.tmp").write_bytes(b"half")
+    folder = next((tmp_path / "cache" / "samples").iterdir())
+    for torn in (folder / "torn.pt", tmp_path / "cache" / "metadata.json"):
+        torn.with_name(f"{torn.name}.{'0a' * 16}.tmp").write_bytes(b"half")
     make_writer(pairs, tmp_path / "cache").run()
     assert contents(tmp_path / "cache") == contents(tmp_path / "whole")
+
+
+def test_files_of_others_are_left_alone(pairs: Path, tmp_path: Path, make_writer: Callable[..., CacheWriter]) -> None:
+    cache = tmp_path / "cache"
+    theirs = [cache / "samples" / "thesis.tmp", cache / "notes" / "thesis.pt.tmp", cache / "thesis.tmp"]
+    for path in theirs:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+    make_writer(pairs, cache).run()
+    assert [path.read_text() for path in theirs] == ["mine"] * 3
 
 
 def test_losses_are_counted_by_reason_and_kept_with_the_cache(

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from automodel_data.diffusion.image_edit_dataset import ImageEditDataset
-from recipes.encode.cache import CacheWriter
+from recipes.encode.cache import CacheWriter, payload_files
 from recipes.encode.transform import Transform
 from recipes.encode.verify import Findings, compare_with_source, verify
 from tests.recipes.encode.watched import watch
@@ -98,6 +98,31 @@ def test_files_that_nothing_names_are_orphaned_and_do_no_harm(
     found = look()
     assert found.orphaned == [old]
     assert found.usable
+
+
+def test_what_a_stopped_run_has_written_is_not_orphaned(
+    pairs: Path,
+    cache: Path,
+    make_writer: Callable[..., CacheWriter],
+    change_row: Callable[..., None],
+    look: Callable[..., Findings],
+) -> None:
+    for row in range(4):
+        change_row(pairs / "pairs.jsonl", row, instruction=f"make it {row} times as pink")
+    before = set(payload_files(cache))
+    for _ in range(2):  # the second one has the first one's in its manifest
+        writer, _ = watch(make_writer(pairs, cache), stop_at=4)
+        with pytest.raises(KeyboardInterrupt):
+            writer.run()
+        assert set(payload_files(cache)) > before
+        assert look().orphaned == []
+
+
+def test_other_files_among_the_payloads_are_not_orphaned(cache: Path, look: Callable[..., Findings]) -> None:
+    for name in ("mine.txt", "0_after.pt", "12/0_after.pt", f"12/{'ab' * 16}.pt"):
+        (cache / "samples" / name).parent.mkdir(exist_ok=True)
+        (cache / "samples" / name).write_bytes(b"mine")
+    assert look().orphaned == []
 
 
 def test_a_long_list_is_cut() -> None:
