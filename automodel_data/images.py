@@ -34,8 +34,6 @@ _TRANSPOSE = {
     8: Image.Transpose.ROTATE_90,
 }
 _BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
-_UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, RuntimeError, *_BOMBS)
-"""What Pillow's plugins raise on broken files."""
 
 
 class ImageSource(Protocol):
@@ -149,7 +147,7 @@ class ImagePolicy:
             raise SkipSample("image too large", f"{origin}: {error}") from error
         except UnidentifiedImageError as error:  # its own text names an object in memory
             raise SkipSample("unreadable image", f"{origin}: no format that Pillow knows") from error
-        except _UNREADABLE as error:
+        except Exception as error:  # spoilt bytes make plugins raise anything
             raise SkipSample("unreadable image", f"{origin}: {error}") from error
         if width * height > self.max_pixels:
             raise SkipSample("image too large", f"{origin}: {width}x{height} exceeds {self.max_pixels} pixels")
@@ -198,11 +196,12 @@ class PillowBackend:
         Raises:
             SkipSample: the file is truncated or broken.
         """
+        content = image.read()
         try:
-            with Image.open(io.BytesIO(image.read())) as encoded:
+            with Image.open(io.BytesIO(content)) as encoded:
                 encoded.load()  # while its file is open: to_rgb hands RGB images through
                 rgb = to_rgb(encoded)
-        except _UNREADABLE as error:
+        except Exception as error:  # as in ImagePolicy.open
             raise SkipSample("undecodable image", f"{image.origin}: {error}") from error
         turn = _TRANSPOSE.get(image.orientation)
         return rgb if turn is None else rgb.transpose(turn)

@@ -1,5 +1,6 @@
 """Sizes come from headers, pixels on demand; every mode becomes RGB by one rule; a broken file is skipped."""
 
+import contextlib
 import struct
 import warnings
 import zlib
@@ -119,6 +120,16 @@ def test_whatever_bytes_are_damaged_only_a_skip_comes_out(photo: Photo, encode: 
                 as_array(image.decode(TorchvisionBackend()))
             except SkipSample:
                 continue
+
+
+@pytest.mark.parametrize("format", ["TIFF", "PNG", "GIF", "BMP"])
+@pytest.mark.parametrize("value", [0, 2, 255])
+def test_whichever_byte_of_a_header_is_damaged_only_a_skip_comes_out(format: str, value: int, encode: Encode) -> None:
+    content = encode(Image.new("RGB", (48, 48), "red"), format)
+    for at in range(min(len(content), 300)):
+        damaged = content[:at] + bytes([value]) + content[at + 1 :]
+        with contextlib.suppress(SkipSample):
+            ImagePolicy(max_pixels=10**6).open(damaged, "row 7").decode(PillowBackend())
 
 
 def test_a_file_that_has_vanished_since_is_skipped(
