@@ -27,7 +27,7 @@ from recipes.encode.writer import half_written, write_json, write_payload
 
 log = logging.getLogger(__name__)
 
-SAMPLES = "samples"
+_SAMPLES = "samples"
 SHARDS = "metadata_shard_{}_{}.json"
 _AHEAD_PER_THREAD = 4  # rows
 _KEY = re.compile("[0-9a-f]{32}")
@@ -193,18 +193,17 @@ def encoder_hash(identity: Mapping[str, Any], dtype: torch.dtype) -> str:
 
 def cache_file(key: str) -> str:
     """Return the payload file of a key, relative to the cache; spread over 256 folders."""
-    return f"{SAMPLES}/{key[:2]}/{key}.pt"
+    return f"{_SAMPLES}/{key[:2]}/{key}.pt"
 
 
 def payload_files(cache_dir: Path) -> Iterator[Path]:
     """Yield the files that are named as payloads are; what else lies in the folder is not the cache's."""
-    for path in cache_dir.glob(f"{SAMPLES}/??/*.pt"):
-        if _KEY.fullmatch(path.stem) and path.parent.name == path.stem[:2]:
-            yield path
+    files = cache_dir.glob(cache_file("*"))
+    return (path for path in files if _KEY.fullmatch(path.stem) and path == cache_dir / cache_file(path.stem))
 
 
 def _remove_temporary(cache_dir: Path) -> None:
     """Remove what a stopped run left half written."""
-    for folder in (cache_dir, *cache_dir.glob(f"{SAMPLES}/??")):
+    for folder in (cache_dir, *cache_dir.glob(f"{_SAMPLES}/??")):
         for path in half_written(folder):
             path.unlink()

@@ -133,7 +133,7 @@ def _source(config: EncodeConfig) -> Source:
 
 
 def _check_cache_dir(cache_dir: Path, layout: Layout) -> None:
-    """Refuse a folder that cannot be written, and one that holds another cache."""
+    """Refuse a folder that cannot be written, and one that holds another cache or other files."""
     if (cache_dir / METADATA).exists():
         found = read_manifest(cache_dir).get("layout")
         if found is None or not (cache_dir / MANIFEST).exists():
@@ -145,12 +145,13 @@ def _check_cache_dir(cache_dir: Path, layout: Layout) -> None:
             )
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
-        strangers = sorted(path.name for path in cache_dir.iterdir() if not path.name.startswith(MANIFEST))
-        if strangers and not (cache_dir / MANIFEST).exists():
-            raise ConfigError(f"cache_dir ({cache_dir}) holds other files ({strangers[0]}): name a new or empty folder")
         TemporaryFile(dir=cache_dir, prefix=MANIFEST).close()  # other ranks may see its name
+        names = [] if (cache_dir / MANIFEST).exists() else sorted(path.name for path in cache_dir.iterdir())
     except OSError as error:
         raise ConfigError(f"cache_dir ({cache_dir}) cannot be written: {error.strerror}") from error
+    stranger = next((name for name in names if not name.startswith(MANIFEST)), None)
+    if stranger is not None:
+        raise ConfigError(f"cache_dir ({cache_dir}) holds other files ({stranger}): name a new or empty folder")
 
 
 def _check_grid(config: EncodeConfig, encoder: Encoder) -> None:
